@@ -30,7 +30,7 @@ COLD = {
     **dict.fromkeys(
         (
             "flatwater_trading/panel/laws.py",
-            "flatwater_trading/panel/mapped.py",
+            "flatwater_trading/panel/mapped_tensors.py",
             "flatwater_trading/panel/custom_features.py",
             "flatwater_trading/panel/normalise.py",
         ),
@@ -56,7 +56,7 @@ COLD = {
         "a world that is on the CPU",
     ),
     "flatwater/envs/conformance.py": "tries environments out, on the CPU",
-    "flatwater/envs/wrapped/native.py": "observations and spaces of a trained policy's user, on the CPU",
+    "flatwater/envs/wrapped/native_spaces.py": "observations and spaces of a trained policy's user, on the CPU",
     "flatwater/envs/kept_state.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
     "flatwater_trading/market/baselines.py": "what traders are compared with, once a run",
     "flatwater_trading/market/cost_rates.py": "when the market is built",
@@ -95,16 +95,19 @@ MAY_WAIT = {
     "flatwater/trainers/blocks/collect.py::_begin_episodes_": "of what lies on the CPU",
     "flatwater/trainers/blocks/opponents.py::choose_": "games are on the CPU: one copy of the actions for each policy",
     "flatwater/trainers/blocks/collect.py::_teacher_actions_": "of what lies on the CPU",
-    "flatwater/trainers/blocks/held_out.py::act": "the world is on the CPU: one copy of the actions a step",
-    "flatwater/trainers/blocks/held_out.py::build_evaluator": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/blocks/held_out_evaluator.py::act": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/blocks/held_out_evaluator.py::build_evaluator": "views of what lies on the CPU, bound once",
     **dict.fromkeys(
-        (f"flatwater/trainers/logged.py::{function}" for function in ("add_number_", "report_", "take_numbers_")),
+        (
+            f"flatwater/trainers/logged_numbers.py::{function}"
+            for function in ("add_number_", "report_", "take_numbers_")
+        ),
         "sums of finished episodes lie on the CPU, as their world does",
     ),
-    "flatwater/trainers/evolve/training_phase.py::__call__": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/evolve/action_scale.py::__call__": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/evolve/training_phase.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/evolve/training_phase.py::_begin_episodes_": "of what lies on the CPU",
-    "flatwater/trainers/evolve/trial.py::draw_seeds": "of what lies on the CPU",
+    "flatwater/trainers/evolve/population_evaluator.py::draw_seeds": "of what lies on the CPU",
     "flatwater/algorithms/returns.py::gae": "on the CPU alone",
 }
 """`module::function` -> why it may wait for the device: it is called once a round or less, or the number is there."""
@@ -146,13 +149,13 @@ MAY_COPY = {
     "flatwater/trainers/blocks/state.py::own_obs": "of what lies on the CPU",
     "flatwater/trainers/blocks/state.py::own_legal": "of what lies on the CPU",
     "flatwater/trainers/blocks/collect.py::_count_ended_episodes_": "to the CPU",
-    "flatwater/trainers/blocks/held_out.py::act": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/blocks/held_out_evaluator.py::act": "the world is on the CPU: one copy of its rows a step",
     "flatwater/trainers/blocks/opponents.py::begin_": "of what lies on the CPU",
     "flatwater/trainers/blocks/opponents.py::choose_": "games are on the CPU: one copy of their observations a turn",
     "flatwater/trainers/evolve/training_phase.py::_act_": "the same",
     "flatwater/trainers/evolve/training_phase.py::_begin_episodes_": "where an episode begins",
     "flatwater/trainers/evolve/training_phase.py::step_": "to the CPU",
-    "flatwater/trainers/evolve/trial.py::act": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/evolve/population_evaluator.py::act": "the world is on the CPU: one copy of its rows a step",
     "flatwater/evolution/generation.py::first_generation": "once a run",
 }
 """`module::function` -> why it may copy."""
@@ -182,7 +185,7 @@ IN_PLACE_DRAWS = {
 NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
 PARTS = "packages/flatwater/tests/checkpoints/test_parts.py"
 MAY_DRAW = {
-    "flatwater/envs/exact.py::temporary_generator_seeds": "other states of them must not matter: they are brought back",
+    "flatwater/envs/exactness.py::temporary_generator_seeds": "other states must not matter: they are brought back",
     "flatwater/checkpoints/parts.py::_restore_generator_states": "other loops draw from them: they are restored",
     f"{PARTS}::_global_draws": "the same, for the next test",
     f"{PARTS}::step": "a loop, and an env, that do so",
@@ -206,9 +209,9 @@ MAY_CATCH_ALL = {
     "flatwater_watch/agent/inject/sitecustomize.py::_start_if_asked": "the same edge, before the watch can be imported",
     "flatwater_watch/agent/guard.py::_belongs_to_program": "the same edge: the program may have replaced what is asked",
     "flatwater_watch/agent/guard.py::_end_after_fault": "the same edge: then the fault is not told",
-    "flatwater/envs/exact.py::try_exactness": "the edge to a class of the user's: the run says whose what it raises is",
-    "flatwater/envs/exact.py::_replay_difference": "the same edge: a refusal is a difference like any other",
-    "flatwater/envs/exact.py::try_whole_episode": "the same edge again",
+    "flatwater/envs/exactness.py::try_exactness": "the edge to a user's class: the run says whose what it raises is",
+    "flatwater/envs/exactness.py::_replay_difference": "the same edge: a refusal is a difference like any other",
+    "flatwater/envs/exactness.py::try_whole_episode": "the same edge again",
     "flatwater/envs/makers.py::_copy_env": "the same edge: what it cannot be copied by is told",
     "flatwater/envs/open_envs.py::close_open_envs": "the same edge: what it was built for is done, and its result kept",
     "flatwater/envs/worker_world.py::_answer_call": "the edge of a process that steps environments: the run raises it",
@@ -253,7 +256,7 @@ MAY_OPEN = {
         "/dev/null, for streams",
     ),
     **dict.fromkeys(
-        ("flatwater/storage/claims.py::_machine_identity", "flatwater/storage/claims.py::process_start"), "/proc"
+        ("flatwater/storage/url_lock.py::_machine_identity", "flatwater/storage/url_lock.py::process_start"), "/proc"
     ),
     **dict.fromkeys(
         ("flatwater_watch/pages/asset_files.py::read_asset", "flatwater_trading/panel/locate.py::name_in_cache"),
@@ -287,7 +290,7 @@ NAMES_FILES = (
 MAY_WRITE = {
     "flatwater_trading/cli/study.py::write_pages": "report.html and study.png in the study's own folder",
     "flatwater_watch/faces/command.py::_save_last_result": "last.json, which no user names",
-    "flatwater_trading/cli/orders.py::_orders_as_csv": "to stdout",
+    "flatwater_trading/cli/purchase_orders.py::_orders_as_csv": "to stdout",
 }
 """`module::function` -> why it writes otherwise than by `storage/output.py`."""
 
@@ -411,7 +414,7 @@ PREPOSITION = re.compile(
 MAY_END_SO = {
     "flatwater_trading/recipe/trader.py::features_of": "public: in the pages on exported traders",
     "flatwater_trading/recipe/weights/trader.py::signals_of": "the same of weights",
-    "flatwater_trading/recipe/comparison.py::describe_against": "a field of the public `Difference`",
+    "flatwater_trading/recipe/return_difference.py::describe_against": "a field of the public `Difference`",
     "flatwater_watch/options/bounds.py::bounds_of": "public, of `flatwater.config`",
     **dict.fromkeys(
         (

@@ -40,7 +40,7 @@ from mirror_runs import STORE, brought_back, growth, killed_again_and_again, mea
 from parts import measure_parts, report_parts
 
 from flatwater.storage.objects import open_objects
-from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES, SendBuffer, send_file
+from flatwater.storage.upload import BUFFER_BYTES, QUEUE_BYTES, SendBuffer, send_file
 
 TRIP_BYTES = 50_000_000
 COST, GROWTH = 1.02, 2_000_000

@@ -23,7 +23,7 @@ from flatwater.checkpoints.remote import fetch_newest, list_stored_files
 from flatwater.mirror.uploader import Mirror
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
-from flatwater.storage.sending import PART_BYTES, SendBuffer, send_file
+from flatwater.storage.upload import PART_BYTES, SendBuffer, send_file
 from flatwater_watch.meters.process import resident_bytes
 
 ROOT = Path(__file__).parents[2]

@@ -26,7 +26,7 @@ from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training import learn, round, tile
 from flatwater_trading.training import state as erl_state
 from flatwater_trading.training.learn import ReplaySource
-from flatwater_trading.training.rows import RowReplay, drawable_count, windows
+from flatwater_trading.training.row_replay import RowReplay, drawable_count, gather_windows
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.errors import MemoryLimitError
 from flatwater_watch.units import format_bytes
@@ -85,8 +85,8 @@ def store_(replay: RowReplay, observations: Float[Tensor, "N T F"], places: Int[
     kept, context = replay.windows, replay.windows.seen.shape[2]
     for at in torch.split(places, AT_ONCE):
         following = replay.row[replay.following[at].long()]
-        kept.seen.index_copy_(0, at, windows(observations, replay.row[at].long(), context))
-        kept.following.index_copy_(0, at, windows(observations, following.long(), context))
+        kept.seen.index_copy_(0, at, gather_windows(observations, replay.row[at].long(), context))
+        kept.following.index_copy_(0, at, gather_windows(observations, following.long(), context))
 
 
 def store_windows_() -> None:

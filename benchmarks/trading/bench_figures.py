@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from flatwater_trading.market import equity_measures
+
 sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 import empyrical  # type: ignore[import-not-found]  # installed for this program alone
@@ -18,7 +20,6 @@ import polars as pl
 import torch
 from claims import Claim, record_claims
 
-from flatwater_trading.market import account
 from flatwater_trading.panel.importing import read_prices
 
 TAKEN = {"daily": None, "weekly": "1w", "monthly": "1mo", "quarterly": "1q"}
@@ -37,8 +38,11 @@ def difference(prices: pl.DataFrame, frequency: str, folder: Path) -> float:
     own, held = curve.mean(1), market.mean(1)
     returns, of_market = own[1:] / own[:-1] - 1, held[1:] / held[:-1] - 1
     equity, other, a_year = torch.from_numpy(own), torch.from_numpy(held), panel.calendar.a_year
-    alpha, beta = account.alpha_beta(equity, other, a_year)
-    found = [each(equity, a_year).item() for each in (account.sharpe, account.sortino, account.calmar)]
+    alpha, beta = equity_measures.alpha_beta(equity, other, a_year)
+    found = [
+        each(equity, a_year).item()
+        for each in (equity_measures.sharpe, equity_measures.sortino, equity_measures.calmar)
+    ]
     year = {"annualization": KNOWN[frequency]}
     ratios = (empyrical.sharpe_ratio, empyrical.sortino_ratio, empyrical.calmar_ratio)
     # Empyrical compounds alpha; ours is the line's height times the periods, so that is what is compared.

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 import numpy as np
 from claims import Claim, record_claims
 
-from flatwater_trading.recipe.comparison import estimate_difference
+from flatwater_trading.recipe.return_difference import estimate_difference
 
 DAYS = (60, 126, 252, 1000)
 WARM_UP_DAYS = 300

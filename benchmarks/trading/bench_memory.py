@@ -43,7 +43,7 @@ from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.learner import LearnerConfig
-from flatwater_trading.training.rows import build_rows
+from flatwater_trading.training.row_replay import build_row_replay
 from flatwater_watch.meters.process import resident_bytes
 
 BYTES_OF_TRANSITION, PEAK, GROWTH = 900, 4e9, 2e6
@@ -60,14 +60,14 @@ def transition() -> dict[str, Any]:
     config, capacity = RowReplayConfig(), 50_000
 
     def each(*, account: bool, prioritised: bool) -> float:
-        rows = build_rows(
+        replay = build_row_replay(
             replace(config, prioritised=prioritised),
             capacity=capacity,
             instruments=108,
             sees_account=account,
             device=META,
         )
-        held = sum(size for path, size in nbytes(rows).items() if path != "appended")
+        held = sum(size for path, size in nbytes(replay).items() if path != "appended")
         return held / capacity
 
     return {

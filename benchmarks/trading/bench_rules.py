@@ -30,7 +30,7 @@ from flatwater.trainers.loop import train_
 from flatwater_trading.market.config import TradeConfig
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.rules import describe_rule, final_return, make_simulator, rule_numbers, with_rule
+from flatwater_trading.recipe.purchase_rules import describe_rule, final_return, make_simulator, rule_numbers, with_rule
 from flatwater_trading.recipe.run import ErlRun, compose
 from flatwater_trading.training.play import play_slices_
 

@@ -44,16 +44,16 @@ from flatwater.runs.callbacks import PYTHON_OBJECT, Callbacks, OnRound
 from flatwater.runs.config import drop_total_steps
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
-from flatwater.runs.planning import checked_plan
 from flatwater.runs.policy_export import export as write_policy
 from flatwater.runs.policy_export import read_policy
 from flatwater.runs.seeds import create_group, group_runs
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start_new_run as start_run
+from flatwater.runs.settings_checks import checked_plan
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater.runs.trust import load_settings
-from flatwater.trainers.logged import OnEpisode
+from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater_watch.errors import ConfigError, Terminated
 from flatwater_watch.files.output import PAGE_OUTPUT, check_output, replace_output
 from flatwater_watch.pages.blocks import Paragraph, Piece

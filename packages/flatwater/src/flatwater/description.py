@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from flatwater.metrics.figures import (
+from flatwater.metrics.short_numbers import (
     format_percent,
     format_share,
     format_small,

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from flatwater.algorithms.graph import GROUP_SIGNALS, shield_compiler
+from flatwater.algorithms.compilation import GROUP_SIGNALS, shield_compiler
 
 
 def test_ctrl_c_in_a_terminal_reaches_no_compiler() -> None:

@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatwater.checkpoints import intact
+from flatwater.checkpoints import verification
 from flatwater.checkpoints.catalogue import list_verified_checkpoints, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import VerifiedCheckpoint, verify_checkpoint
 from flatwater.checkpoints.manifest import Manifest, _encode_with_hash, manifest_path
 from flatwater.checkpoints.reader import find_damage, list_checkpoints, newest_intact, restore_state_
+from flatwater.checkpoints.verification import VerifiedCheckpoint, verify_checkpoint
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files import directory
@@ -231,8 +231,8 @@ def test_a_shard_that_checkpoints_share_is_read_once_and_told_of_in_each(
     shard = files_of(tmp_path, first)[1]
     shard.write_bytes(bytes(shard.stat().st_size))
     read: list[Path] = []
-    opened = intact.open_at_once
-    monkeypatch.setattr(intact, "open_at_once", lambda path: (read.append(path), opened(path))[1])
+    opened = verification.open_at_once
+    monkeypatch.setattr(verification, "open_at_once", lambda path: (read.append(path), opened(path))[1])
     found = list_verified_checkpoints(tmp_path)
     assert sorted(read) == sorted(files_of(tmp_path, first)[1:])
     assert [problems for _, problems in found] == [find_damage(tmp_path, first)] * 2

@@ -14,9 +14,9 @@ import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints, list_verified_checkpoints, newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import _encode_with_hash, manifest_path
 from flatwater.checkpoints.reader import restore_state_
+from flatwater.checkpoints.verification import VerifiedCheckpoint
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.json_values import MAXIMUM_BYTES

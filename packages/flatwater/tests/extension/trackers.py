@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from flatwater.metrics.sinks import Metrics, TrackedRun
-from flatwater_trading.panel.mapped import map_tensors
+from flatwater_trading.panel.mapped_tensors import map_tensors
 
 
 class Kept:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from flatwater.metrics.console import ConsoleTable
-from flatwater.metrics.figures import (
+from flatwater.metrics.short_numbers import (
     format_explained_share,
     format_percent,
     format_small,

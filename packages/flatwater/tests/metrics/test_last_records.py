@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from flatwater.metrics import last_records
 from flatwater.metrics.jsonl import read_metrics
+from flatwater.metrics.jsonl_lines import FollowedFile, read_appended_records_
 from flatwater.metrics.last_records import last_lines_start, read_last
-from flatwater.metrics.lines import FollowedFile, read_appended_records_
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import MAXIMUM_NUMBER
 

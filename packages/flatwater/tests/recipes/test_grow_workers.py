@@ -22,7 +22,7 @@ from flatwater.cluster.worker_client import Worker
 from flatwater.envs.growing.simulator import build_envs, live_pools, reset_, step_, sub_pool
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
-from flatwater.recipes.grow.data import fingerprints
+from flatwater.recipes.grow.fingerprints import fingerprints
 from flatwater.recipes.grow.run import plan
 from flatwater.recipes.grow.workers import GrowService
 from flatwater.runs.fingerprint import version_facts

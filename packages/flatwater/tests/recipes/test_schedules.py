@@ -14,7 +14,7 @@ from flatwater.algorithms.schedules import SHAPES, find_schedule, scheduled_numb
 from flatwater.api import resolve_config
 from flatwater.recipe import recipe_of_config
 from flatwater.recipes.ppo.run import compose
-from flatwater.runs.planning import check_settings
+from flatwater.runs.settings_checks import check_settings
 from flatwater.state.tree import nbytes
 from flatwater.trainers.loop import train_
 from flatwater_watch.errors import ConfigError

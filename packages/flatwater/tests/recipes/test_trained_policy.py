@@ -14,7 +14,7 @@ from gymnasium import spaces as gym
 from flatwater.algorithms.learner import forward_step
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
-from flatwater.envs.wrapped.native import read_native
+from flatwater.envs.wrapped.native_spaces import read_native
 from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.nets.policy import build_statistics

@@ -26,7 +26,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import main
 from flatwater.cli.plan import print_plan
 from flatwater.cluster.processes import Process
-from flatwater.cluster.share import worker_shares
+from flatwater.cluster.work_division import worker_shares
 from flatwater.cluster.worker_client import Worker
 from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan

@@ -10,9 +10,9 @@ import pytest
 from synthetic_run import make_run, metrics
 
 from flatwater.metrics.jsonl import encode_line
-from flatwater.metrics.lines import read_records
+from flatwater.metrics.jsonl_lines import read_records
 from flatwater.reports.records import read_run
-from flatwater.rundir.statements import AlarmSummary
+from flatwater.rundir.records import AlarmSummary
 from flatwater_watch.files.json_values import encode_json
 
 PEAK = """

@@ -15,9 +15,9 @@ import torch
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
-from flatwater.storage.claims import is_lock
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import FilePiece, ObjectEntry, StoredObjects
+from flatwater.storage.url_lock import is_lock
 
 PIECE = 256
 """Bytes of one piece of an answer."""

@@ -24,7 +24,7 @@ from flatwater.recipes.grow.run import compose
 from flatwater.recipes.grow.sections import STAGE_COLOURS
 from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
-from flatwater.rundir.statements import read_plan
+from flatwater.rundir.records import read_plan
 from flatwater.state.tree import nbytes
 
 PROGRAM = Path(__file__).parent / "leaking_envs.py"

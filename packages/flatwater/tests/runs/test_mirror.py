@@ -19,10 +19,10 @@ from flatwater.checkpoints.remote import fetch_newest, list_stored_files
 from flatwater.mirror import sender as sender_module
 from flatwater.mirror import uploader as uploader_module
 from flatwater.mirror.uploader import BUFFER_OWNER
-from flatwater.storage.claims import LOCK_FILE, LockedError, read_holder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
-from flatwater.storage.sending import BUFFER_BYTES, SendBuffer
+from flatwater.storage.upload import BUFFER_BYTES, SendBuffer
+from flatwater.storage.url_lock import LOCK_FILE, LockedError, read_holder
 from flatwater_watch.errors import CheckpointError
 
 __all__ = ["bucket", "object_store", "store"]

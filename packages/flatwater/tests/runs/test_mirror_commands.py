@@ -22,9 +22,9 @@ from flatwater.cli.main import main
 from flatwater.mirror import opening, uploader
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder, create_folder
-from flatwater.storage.claims import LOCK_FILE, take_lock
 from flatwater.storage.objects import open_objects
-from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES
+from flatwater.storage.upload import BUFFER_BYTES, QUEUE_BYTES
+from flatwater.storage.url_lock import LOCK_FILE, take_lock
 
 __all__ = ["bucket", "object_store", "store"]
 

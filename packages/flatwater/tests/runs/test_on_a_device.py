@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from flatwater.cli.main import command_class
 from flatwater.replay.config import RowReplayConfig
-from flatwater.runs import planning
+from flatwater.runs import phase_measurement
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.market import outline_market
 from flatwater_trading.panel.locate import load_panel
@@ -125,6 +125,6 @@ def test_a_plan_beside_a_gpu_s_driver_needs_no_fork(config: ErlRunConfig, monkey
 
     panel = load_panel(config.panel)
     in_a_fork = plan_erl(config, panel, CPU).transients
-    monkeypatch.setattr(planning, "copy_unsafe_driver", lambda: "CUDA")
-    monkeypatch.setattr(planning, "run_in_fork", refuse)
+    monkeypatch.setattr(phase_measurement, "copy_unsafe_driver", lambda: "CUDA")
+    monkeypatch.setattr(phase_measurement, "run_in_fork", refuse)
     assert plan_erl(config, panel, CPU).transients == in_a_fork

@@ -12,7 +12,7 @@ from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import plan as plan_ppo
-from flatwater.runs import planning
+from flatwater.runs import phase_measurement, planning
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.fork import run_in_fork
 
@@ -39,10 +39,12 @@ def test_a_plan_needs_no_algebra_and_has_the_bytes_that_it_has_with_it(
     transients = transients_of(plan, monkeypatch)
     loaded_before = "sympy.core" in sys.modules
 
-    found, has_algebra = run_in_fork(lambda: [planning._measure_in_fork(transients), "sympy.core" in sys.modules])
+    found, has_algebra = run_in_fork(
+        lambda: [phase_measurement._measure_in_fork(transients), "sympy.core" in sys.modules]
+    )
 
     assert has_algebra == loaded_before
-    assert found == run_in_fork(lambda: planning._measure_phases(transients))
+    assert found == run_in_fork(lambda: phase_measurement._measure_phases(transients))
 
 
 def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
@@ -52,19 +54,21 @@ def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
 
         return {"phase": len(Symbol("four").name) if ShapeEnv else 0}
 
-    assert run_in_fork(lambda: planning._measure_in_fork(transients)) == {"phase": 4 * planning.KERNEL_FACTOR}
+    assert run_in_fork(lambda: phase_measurement._measure_in_fork(transients)) == {
+        "phase": 4 * phase_measurement.KERNEL_FACTOR
+    }
 
 
 def test_autograd_may_refuse_once_the_real_module_is_there() -> None:
     def transients() -> dict[str, int]:
         from sympy import Symbol
 
-        raise RuntimeError(f"{Symbol('four')}: {planning.AUTOGRAD_REFUSES_FORK}")
+        raise RuntimeError(f"{Symbol('four')}: {phase_measurement.AUTOGRAD_REFUSES_FORK}")
 
-    assert run_in_fork(lambda: [planning._measure_in_fork(transients)]) == [None]
+    assert run_in_fork(lambda: [phase_measurement._measure_in_fork(transients)]) == [None]
 
 
-MESSAGES = f"Unable to handle autograd's threading: {planning.AUTOGRAD_REFUSES_FORK}", "else"
+MESSAGES = f"Unable to handle autograd's threading: {phase_measurement.AUTOGRAD_REFUSES_FORK}", "else"
 
 
 @pytest.mark.parametrize("message", MESSAGES)
@@ -79,9 +83,9 @@ def test_what_autograd_refuses_in_a_fork_is_tried_out_here(message: str) -> None
 
     if message == "else":
         with pytest.raises(RuntimeError, match="a fork of this process ended"):
-            planning.phase_bytes(transients, {})
+            phase_measurement.phase_bytes(transients, {})
     else:
-        assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNEL_FACTOR}
+        assert phase_measurement.phase_bytes(transients, {}) == {"phase": 4 * phase_measurement.KERNEL_FACTOR}
 
 
 @pytest.mark.parametrize("ends", ["in a check of the user's network", "by SIGABRT"])
@@ -94,7 +98,7 @@ def test_a_fork_in_which_torch_gives_up_is_no_end(ends: str) -> None:
             faulthandler.disable()  # its report is for failures
             os.abort()
         if os.getpid() != process:
-            raise ConfigError(f"host = 'own': {planning.AUTOGRAD_REFUSES_FORK}")
+            raise ConfigError(f"host = 'own': {phase_measurement.AUTOGRAD_REFUSES_FORK}")
         return {"phase": 4}
 
-    assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNEL_FACTOR}
+    assert phase_measurement.phase_bytes(transients, {}) == {"phase": 4 * phase_measurement.KERNEL_FACTOR}

@@ -17,7 +17,7 @@ from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.reports.page import run_page
 from flatwater.reports.picture import draw_run
 from flatwater.reports.records import read_run
-from flatwater.rundir.statements import read_plan
+from flatwater.rundir.records import read_plan
 
 pytest.importorskip("mettagrid", reason="mettagrid has wheels for Python 3.11 and 3.12 alone")
 

@@ -15,7 +15,7 @@ from object_store import ObjectStore
 from flatwater.storage.client_settings import client_settings
 from flatwater.storage.faults import OddNameError, OversizeError, StoreError
 from flatwater.storage.objects import RANGE_BYTES, StoredObjects, check_url, is_url, open_objects
-from flatwater.storage.sending import BUFFER_BYTES, PART_BYTES, SendBuffer, send_file
+from flatwater.storage.upload import BUFFER_BYTES, PART_BYTES, SendBuffer, send_file
 from flatwater_watch.errors import ConfigError
 
 LARGE = 50_000_000

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "reports"))
 from synthetic_run import append_line, ledger_line, make_run, metrics
 
 from flatwater.tui.app import Top
-from flatwater.tui.follow import follow_run
+from flatwater.tui.followed_run import follow_run
 from flatwater_watch.errors import RunError
 
 PICTURE = Path(__file__).with_name("top.svg")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from synthetic_run import append_line, ledger_line, make_run, metrics
 
-from flatwater.rundir.statements import parse_ledger_line
+from flatwater.rundir.records import parse_ledger_line
 from flatwater.tui import panels
-from flatwater.tui.follow import follow_run, read_new_lines_
+from flatwater.tui.followed_run import follow_run, read_new_lines_
 
 SIZES = st.lists(st.integers(0, 1 << 40), min_size=5, max_size=5)
 

@@ -9,14 +9,12 @@ from scipy import stats
 
 from flatwater_trading.recipe.comparison import (
     Comparison,
-    ReturnDifference,
     compare_to_yardsticks,
-    estimate_difference,
     oracle_sentence,
     oracle_share,
     simple_rules,
-    student_quantile,
 )
+from flatwater_trading.recipe.return_difference import ReturnDifference, estimate_difference, student_quantile
 
 
 def curve(daily: np.ndarray) -> torch.Tensor:

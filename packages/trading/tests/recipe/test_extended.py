@@ -15,7 +15,7 @@ from flatwater.cli.main import main
 from flatwater.config.toml import from_mapping
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.session import read_config, restore_run
-from flatwater_trading.panel.extending import find_difference
+from flatwater_trading.panel.extension import find_difference
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.normalise import SEPARATE_SCALES
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days

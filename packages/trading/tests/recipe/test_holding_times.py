@@ -14,7 +14,7 @@ from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.holding_times import trades_like_chance
-from flatwater_trading.recipe.rules import make_simulator
+from flatwater_trading.recipe.purchase_rules import make_simulator
 from flatwater_trading.recipe.run import compose
 
 TINY = SMALL_PURCHASES | {"panel": "synthetic:4x400:signal=0.7", "splits": {"holdout_days": 80, "validation_days": 50}}

@@ -20,7 +20,7 @@ from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater_trading.cli.orders import purchase_order_sheet
+from flatwater_trading.cli.purchase_orders import purchase_order_sheet
 from flatwater_trading.market.config import AccountConfig, EpisodeConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import build_market
 from flatwater_trading.market.orders import MarketClose, Position, decide_orders, split_due_positions

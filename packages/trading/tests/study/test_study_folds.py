@@ -19,7 +19,7 @@ from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import compose
-from flatwater_trading.study.deflated import deflated_sharpe, expected_highest_draw, sharpe_probability
+from flatwater_trading.study.deflated_sharpe import deflated_sharpe, expected_highest_draw, sharpe_probability
 from flatwater_trading.study.folds import cut_folds, find_folds, fold_config
 from flatwater_watch.errors import ConfigError
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Networks, Setting, Update, read_tally_
-from flatwater.algorithms.graph import has_compiler
+from flatwater.algorithms.compilation import has_compiler
 from flatwater.nets.stack import Layout, Params, linear
 from flatwater.state.tree import nbytes
 from flatwater_trading.policy.trader import apply_rowwise

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater_trading.market.account import total_return
 from flatwater_trading.market.config import EpisodeConfig, TradingConfig
+from flatwater_trading.market.equity_measures import total_return
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES

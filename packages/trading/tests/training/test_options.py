@@ -120,7 +120,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
 ELSEWHERE = {
     "trainer": "there is one choice; packages/flatwater/tests/runs/test_folder.py",
     "choice.by_validation": "as choice.hold_days",
-    "choice.hold_days": "rules after the training; packages/trading/tests/recipe/test_rules.py",
+    "choice.hold_days": "rules after the training; packages/trading/tests/recipe/test_purchase_rules.py",
     "choice.purchases_a_day": "as choice.hold_days",
     "choice.targets": "as choice.hold_days",
     "rounds": "how long, not what; packages/flatwater/tests/runs",

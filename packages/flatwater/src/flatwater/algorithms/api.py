@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
+from flatwater.algorithms.compilation import compile_nested
 from flatwater.algorithms.config import AlgorithmConfig, Settings, custom_algorithm_place
-from flatwater.algorithms.graph import compile_nested
-from flatwater.algorithms.named import find_named_algorithm
+from flatwater.algorithms.lookup import find_named_algorithm
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import stream

@@ -160,6 +160,83 @@ class SACConfig(Settings):
     """Entropy wanted of each part of an action in [-1, 1]: 0.69 is uniform, -1 a deviation of 0.09."""
 
 
+@config
+class Ramp:
+    """A number that changes in a straight line over the steps of a run, and stays where it ends."""
+
+    first: Weight
+    """Value until `begins`."""
+    last: Weight
+    """Value from `ends` on."""
+    begins: OptionalNumber = 0
+    """Steps of the whole run after which the change begins."""
+    ends: OptionalNumber = 0
+    """Steps of the whole run after which the change ends; not before `begins`."""
+
+    def __post_init__(self) -> None:
+        """Refuse an end before the beginning."""
+        require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
+
+    def scheduled_value(self, step: int) -> float:
+        """Return the value after `step` steps: `first`, from `begins` to `ends` on a straight line, and then `last`."""
+        if step >= self.ends:
+            return self.last
+        if step <= self.begins:
+            return self.first
+        share = (step - self.begins) / (self.ends - self.begins)
+        return self.first + share * (self.last - self.first)
+
+
+SLOWEST_TARGET = 1e-4
+"""Least share of the way that a target of DQN moves for each update, where it is not copied."""
+
+
+@config(table="learner.dqn")
+class DQNConfig(Settings):
+    """Learning from played transitions where an action is a choice from a list, by the values of all choices."""
+
+    lr: Rate = 5e-4
+    """Learning rate (AdamW)."""
+    batch_size: Count = 64
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    double: bool = False
+    """The network chooses the next action, and its target values it (van Hasselt et al. 2016); else the target does
+    both."""
+    duelling: bool = False
+    """The network gives the value of a state and the advantage of each choice (Wang et al. 2016)."""
+    n_steps: Count = 1
+    """Rewards that are summed before a value is taken from the target."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target moves to the network each time; 1 copies it, as is usual with a `target_every`
+    of hundreds or thousands."""
+    target_every: Number = 1
+    """The target moves at every n-th update."""
+    epsilon: Ramp = Ramp(first=1.0, last=0.05, begins=0, ends=10_000)
+    """Share of random actions while it learns, by the steps of each environment from the first update on."""
+
+    @property
+    def reward_steps(self) -> tuple[int, float]:
+        """Number of rewards that are summed in a transition, and the discount of each step."""
+        return self.n_steps, self.gamma
+
+    @property
+    def duels(self) -> bool:
+        """Whether its networks give value and advantages apart."""
+        return self.duelling
+
+    def check_together(self, table: str) -> None:
+        """Refuse a share of random actions outside of 0 to 1, and a target that would hardly move."""
+        # A user who raises `target_every` alone expects a copy at every n-th update, as in other libraries, and a small
+        # `tau` would hardly move the target.
+        moves = self.tau == 1 or self.tau >= SLOWEST_TARGET * self.target_every
+        expected = f"1, which copies, with {table}.target_every = {self.target_every}"
+        require(moves, f"{table}.tau", self.tau, expected)
+        for end in ("first", "last"):
+            require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, as it is the first base of `OneAlgorithmConfig`s
 class AlgorithmConfig:
     """How every member of a population learns. The settings of one algorithm stand in the table of its name.
@@ -304,80 +381,3 @@ def _make_algorithm_class(base_class: Any, name: str, settings: Any) -> type[Any
         "__reduce__": reduce_to_mapping,
     }
     return config(table="learner")(type(base_class.__name__, (base_class,), body))
-
-
-@config
-class Ramp:
-    """A number that changes in a straight line over the steps of a run, and stays where it ends."""
-
-    first: Weight
-    """Value until `begins`."""
-    last: Weight
-    """Value from `ends` on."""
-    begins: OptionalNumber = 0
-    """Steps of the whole run after which the change begins."""
-    ends: OptionalNumber = 0
-    """Steps of the whole run after which the change ends; not before `begins`."""
-
-    def __post_init__(self) -> None:
-        """Refuse an end before the beginning."""
-        require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
-
-    def scheduled_value(self, step: int) -> float:
-        """Return the value after `step` steps: `first`, from `begins` to `ends` on a straight line, and then `last`."""
-        if step >= self.ends:
-            return self.last
-        if step <= self.begins:
-            return self.first
-        share = (step - self.begins) / (self.ends - self.begins)
-        return self.first + share * (self.last - self.first)
-
-
-SLOWEST_TARGET = 1e-4
-"""Least share of the way that a target of DQN moves for each update, where it is not copied."""
-
-
-@config(table="learner.dqn")
-class DQNConfig(Settings):
-    """Learning from played transitions where an action is a choice from a list, by the values of all choices."""
-
-    lr: Rate = 5e-4
-    """Learning rate (AdamW)."""
-    batch_size: Count = 64
-    """Transitions of each member in one micro-batch."""
-    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
-    """A reward one step later counts this much."""
-    double: bool = False
-    """The network chooses the next action, and its target values it (van Hasselt et al. 2016); else the target does
-    both."""
-    duelling: bool = False
-    """The network gives the value of a state and the advantage of each choice (Wang et al. 2016)."""
-    n_steps: Count = 1
-    """Rewards that are summed before a value is taken from the target."""
-    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
-    """Share of the way that the target moves to the network each time; 1 copies it, as is usual with a `target_every`
-    of hundreds or thousands."""
-    target_every: Number = 1
-    """The target moves at every n-th update."""
-    epsilon: Ramp = Ramp(first=1.0, last=0.05, begins=0, ends=10_000)
-    """Share of random actions while it learns, by the steps of each environment from the first update on."""
-
-    @property
-    def reward_steps(self) -> tuple[int, float]:
-        """Number of rewards that are summed in a transition, and the discount of each step."""
-        return self.n_steps, self.gamma
-
-    @property
-    def duels(self) -> bool:
-        """Whether its networks give value and advantages apart."""
-        return self.duelling
-
-    def check_together(self, table: str) -> None:
-        """Refuse a share of random actions outside of 0 to 1, and a target that would hardly move."""
-        # A user who raises `target_every` alone expects a copy at every n-th update, as in other libraries, and a small
-        # `tau` would hardly move the target.
-        moves = self.tau == 1 or self.tau >= SLOWEST_TARGET * self.target_every
-        expected = f"1, which copies, with {table}.target_every = {self.target_every}"
-        require(moves, f"{table}.tau", self.tau, expected)
-        for end in ("first", "last"):
-            require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")

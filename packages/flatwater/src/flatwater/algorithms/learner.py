@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, build_adam
+from flatwater.algorithms.compilation import compile_graph
 from flatwater.algorithms.early_stop import build_early_stop, read_early_stop
-from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import PolicyOutput, Weights, build_statistics

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import bind_step
+from flatwater.algorithms.compilation import compile_graph
 from flatwater.algorithms.early_stop import EarlyStop
-from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.learner import Learner, weight_views
 from flatwater.algorithms.on_policy_algorithm import LOSS, UPDATE_COLUMNS, MinibatchNumbers, OnPolicyAlgorithm
 from flatwater.algorithms.on_policy_config import OnPolicyConfig

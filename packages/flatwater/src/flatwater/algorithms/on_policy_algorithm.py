@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.algorithms.learner import STEP_METRICS
-from flatwater.algorithms.named import find_named_algorithm
+from flatwater.algorithms.lookup import find_named_algorithm
 from flatwater.algorithms.on_policy_config import OnPolicyConfig, OnPolicySettings
 from flatwater.algorithms.returns import estimate_targets
 from flatwater.nets.actions import Distribution

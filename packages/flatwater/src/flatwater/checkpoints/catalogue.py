@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import (
+from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
+from flatwater.checkpoints.verification import (
     VerifiedCheckpoint,
     examine_checkpoint,
     find_quick_problems,
     make_caching_reader,
     read_shard,
 )
-from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
 from flatwater_watch.files.directory import explain_os_errors, remove_strays, stray_files, sync_folder
 from flatwater_watch.phrases import count_phrase
 

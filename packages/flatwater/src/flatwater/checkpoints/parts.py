@@ -24,9 +24,9 @@ import torch
 
 from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import JSON, SCALAR_KINDS, LeafRecord
 from flatwater.checkpoints.reader import restore_state_
+from flatwater.checkpoints.verification import VerifiedCheckpoint
 from flatwater.checkpoints.writer import save_checkpoint as write_checkpoint
 from flatwater.state.tree import Scalar
 from flatwater_watch.errors import CheckpointError, require

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, newest_intact
-from flatwater.checkpoints.intact import LeafSpan, VerifiedCheckpoint, file_mark
 from flatwater.checkpoints.manifest import SCALAR_KINDS, LeafRecord, shard_path
 from flatwater.checkpoints.payload import Payload, ReadBytes, fill_leaf_, make_payload
+from flatwater.checkpoints.verification import LeafSpan, VerifiedCheckpoint, file_mark
 from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import PIECE_BYTES, open_at_once

@@ -12,14 +12,6 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from flatwater.checkpoints.intact import (
-    DamagedError,
-    ShardCheck,
-    ShardReading,
-    leaves_by_shard,
-    read_shard,
-    short_shard_name,
-)
 from flatwater.checkpoints.manifest import (
     LeafRecord,
     Manifest,
@@ -28,9 +20,17 @@ from flatwater.checkpoints.manifest import (
     parse_manifest,
     shard_path,
 )
+from flatwater.checkpoints.verification import (
+    DamagedError,
+    ShardCheck,
+    ShardReading,
+    leaves_by_shard,
+    read_shard,
+    short_shard_name,
+)
 from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import ObjectEntry, StoredObjects
-from flatwater.storage.sending import OtherContentError, SendBuffer, send_file
+from flatwater.storage.upload import OtherContentError, SendBuffer, send_file
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular

@@ -154,7 +154,7 @@ class TopCommand:
         import time
 
         from flatwater.rundir.listing import newest_run
-        from flatwater.tui.follow import follow_run
+        from flatwater.tui.followed_run import follow_run
         from flatwater_watch.terminal import terminal
 
         # Read before the terminal is taken over: without a run the command ends here.
@@ -163,13 +163,13 @@ class TopCommand:
             import json
             import sys
 
-            from flatwater.tui.once import as_json
+            from flatwater.tui.printed_screen import as_json
 
             sys.stdout.write(json.dumps(as_json(followed_run, time.time()), indent=1) + "\n")
             return 0
         console = terminal()
         if self.once or not console.is_terminal:
-            from flatwater.tui.once import print_once
+            from flatwater.tui.printed_screen import print_once
 
             print_once(followed_run, console, time.time())
             return 0

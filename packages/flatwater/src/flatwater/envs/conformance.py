@@ -5,8 +5,8 @@
 It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, an environment of PettingZoo, or a `World`. All but the
 first are played as one env, whose episode is over when that of every environment, or agent, is.
 
-It plays episodes in both orders, which must agree to the bit, as the start of a run does (`flatwater.envs.exact`); and
-again and again, during which memory must not grow. Observations are compared by digest, so a large one costs no memory
+It plays episodes in both orders, which must agree to the bit, as the start of a run does (`envs.exactness`); and again
+and again, during which memory must not grow. Observations are compared by digest, so a large one costs no memory
 here. The tests of the suite hold an env for each finding.
 """
 
@@ -24,12 +24,12 @@ import gymnasium
 import numpy as np
 import torch
 
-from flatwater.envs.exact import CallResult, try_exactness
+from flatwater.envs.exactness import CallResult, try_exactness
 from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater.envs.single_env import STEP_PARTS, Env, SingleWorld, as_single_env
 from flatwater.envs.world import Array
-from flatwater.envs.wrapped.actions import MASK_KEY, find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.checks import RESET_PARTS
+from flatwater.envs.wrapped.masks import MASK_KEY, find_mask, mask_flags, sample_mask
 
 SECONDS, STEPS = 60.0, 256
 """CPU time, and steps of an episode, that the test whether episodes can be played again may take."""
@@ -88,7 +88,7 @@ def check_env_conformance(
 
 
 class _EnvPlayer:
-    """A `flatwater.envs.exact.EpisodePlayer` of an environment, next to which a second is played step by step."""
+    """A `flatwater.envs.exactness.EpisodePlayer` of an environment, next to which a second is played step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
         """Make the environment, and a second to play next to it."""

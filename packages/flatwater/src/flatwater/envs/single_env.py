@@ -12,8 +12,8 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 
 from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
-from flatwater.envs.wrapped.actions import find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.masks import find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.method_masks import with_method_masks
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError

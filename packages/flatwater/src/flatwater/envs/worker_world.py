@@ -25,7 +25,7 @@ from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.open_envs import Closing
 from flatwater.envs.world import Array, Spaces, World
 from flatwater.envs.wrapped.infos import InfosByNumber, find_informing
-from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, native_spaces
+from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, native_spaces
 from flatwater_watch.errors import RunError
 
 BuildWorld = Callable[[int], World]

@@ -1,4 +1,4 @@
-"""Worlds and teachers by name."""
+"""Builds the world and the teacher that settings name: shipped ones, Gymnasium's, PettingZoo's or the user's."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

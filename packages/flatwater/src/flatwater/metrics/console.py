@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from flatwater.metrics.figures import short_duration, short_number
+from flatwater.metrics.short_numbers import short_duration, short_number
 from flatwater.metrics.sinks import Metrics
 from flatwater.metrics.table_layout import (
     RESIDENT_COLUMN,

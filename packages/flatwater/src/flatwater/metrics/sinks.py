@@ -1,4 +1,4 @@
-"""What all sinks of a round's numbers share, such as a file or TensorBoard; each is called once a round."""
+"""What sinks of a round's numbers, such as a file or TensorBoard, are given: facts of the run, and the numbers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

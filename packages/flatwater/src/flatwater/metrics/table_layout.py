@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flatwater.metrics.figures import short_duration, short_number, short_seconds, whole_megabytes, whole_share
+from flatwater.metrics.short_numbers import short_duration, short_number, short_seconds, whole_megabytes, whole_share
 from flatwater.metrics.sinks import Metrics
 
 ROUND_WIDTH, TIME_LEFT_WIDTH = 9, 6

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from flatwater.checkpoints.intact import DamagedError
 from flatwater.checkpoints.remote import CHECKPOINT_FOLDER, fetch_newest, list_stored_files, read_with_retries
+from flatwater.checkpoints.verification import DamagedError
 from flatwater.mirror.opening import write_mirror_file
 from flatwater.mirror.sender import CLAIM_FILE
 from flatwater.rundir.layout import LEFTOVER_PREFIXES, RUNS_FOLDER, RunFolder, open_folder
-from flatwater.storage.claims import LOCK_FILE, is_lock, take_lock
 from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
+from flatwater.storage.url_lock import LOCK_FILE, is_lock, take_lock
 from flatwater_watch.errors import CheckpointError, RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import convert_to_type, parse_json

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, remove_checkpoints
-from flatwater.checkpoints.intact import find_quick_problems
 from flatwater.checkpoints.remote import find_shard_problem, is_intact, list_stored_files, read_remote, shard_name
+from flatwater.checkpoints.verification import find_quick_problems
 from flatwater.mirror.download import no_run_error
 from flatwater.rundir.layout import hold_lock, open_folder
-from flatwater.storage.claims import take_lock
 from flatwater.storage.objects import is_url, open_objects
+from flatwater.storage.url_lock import take_lock
 from flatwater_watch.errors import CheckpointError, FlatwaterError
 from flatwater_watch.phrases import count_phrase
 

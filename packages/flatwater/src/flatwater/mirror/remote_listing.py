@@ -9,9 +9,9 @@ from pathlib import Path
 from flatwater.mirror.download import CONFIG_FILE
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import MAXIMUM_RESULT, RunLine, read_run_line, unreadable_line
-from flatwater.storage.claims import LOCK_FILE, has_writer, is_lock
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
+from flatwater.storage.url_lock import LOCK_FILE, has_writer, is_lock
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_bytes

@@ -24,9 +24,9 @@ from flatwater.checkpoints.remote import (
     shard_name,
 )
 from flatwater.rundir.layout import RunFolder
-from flatwater.storage.claims import RENEW_SECONDS, Lock, LockedError, new_token, take_lock
 from flatwater.storage.objects import StoredObjects
-from flatwater.storage.sending import SendBuffer, send_file
+from flatwater.storage.upload import SendBuffer, send_file
+from flatwater.storage.url_lock import RENEW_SECONDS, Lock, LockedError, new_token, take_lock
 from flatwater_watch.errors import ConfigError, RunError
 
 CLAIM_FILE = "mirror.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Condition
 
 from flatwater.checkpoints.manifest import Manifest
-from flatwater.storage.claims import RENEW_SECONDS
+from flatwater.storage.url_lock import RENEW_SECONDS
 from flatwater_watch.units import format_bytes, format_duration
 
 

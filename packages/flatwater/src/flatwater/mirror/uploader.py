@@ -14,7 +14,7 @@ from threading import Thread
 from flatwater.checkpoints.manifest import read_manifest
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.upload_state import UploadState
-from flatwater.storage.claims import LockedError
+from flatwater.storage.url_lock import LockedError
 from flatwater_watch.errors import CheckpointError, FlatwaterError
 
 GRACE_SECONDS = 25.0

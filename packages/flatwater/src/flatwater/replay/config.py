@@ -1,4 +1,4 @@
-"""Settings of the experience that is kept, and of its draws."""
+"""Settings of replays: how many transitions are kept, and how they are drawn."""
 
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number, Share

@@ -5,8 +5,8 @@ from math import isfinite
 from typing import NamedTuple
 
 from flatwater.memory.planner import Plan
-from flatwater.metrics.lines import spread_indexes
-from flatwater.rundir.statements import (
+from flatwater.metrics.jsonl_lines import spread_indexes
+from flatwater.rundir.records import (
     BASE,
     FILES,
     OTHERS,

@@ -21,7 +21,7 @@ from flatwater.reports.memory_charts import (
 from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
-from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
+from flatwater.rundir.records import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.format_strings import fill_format, write_value
 from flatwater_watch.pages.blocks import Block, Folded, Heading, Lines, Paragraph, Piece, Section, Table, Tile

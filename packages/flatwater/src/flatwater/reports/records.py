@@ -13,7 +13,7 @@ from flatwater.checkpoints.manifest import Manifest
 from flatwater.description import Description
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import records_to_columns
-from flatwater.metrics.lines import FollowedFile, read_appended_records_, read_records
+from flatwater.metrics.jsonl_lines import FollowedFile, read_appended_records_, read_records
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import MAXIMUM_SETTINGS, read_description, read_settings
@@ -21,8 +21,7 @@ from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import run_state
 from flatwater.rundir.origin import origin_text
-from flatwater.rundir.results import read_result
-from flatwater.rundir.statements import (
+from flatwater.rundir.records import (
     AlarmSummary,
     LedgerLine,
     latest_findings,
@@ -31,6 +30,7 @@ from flatwater.rundir.statements import (
     read_plan,
     summarize_alarms,
 )
+from flatwater.rundir.results import read_result
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.json_values import is_number
 from flatwater_watch.files.safe_read import read_regular

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from flatwater.named_imports import check_takes_one_argument, find_function
 from flatwater.own_numbers import check_name, logged_number
 from flatwater.runs.config import EpisodesRunConfig
-from flatwater.trainers.logged import OnEpisode
+from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater_watch.errors import ConfigError
 
 PYTHON_OBJECT = "python"

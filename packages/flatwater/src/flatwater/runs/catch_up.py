@@ -8,8 +8,8 @@ from typing import Any
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.intact import find_quick_problems
 from flatwater.checkpoints.manifest import Manifest
+from flatwater.checkpoints.verification import find_quick_problems
 from flatwater.config.toml import from_mapping
 from flatwater.mirror.opening import read_mirror_file, save_mirror_url
 from flatwater.mirror.sender import MirrorSender

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints, newest_intact
-from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import fact_differences
 from flatwater.checkpoints.reader import LeavesDifferError, list_lines, restore_state_
+from flatwater.checkpoints.verification import VerifiedCheckpoint
 from flatwater.config.toml import flat_settings, to_mapping, with_settings
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.metrics.jsonl import survives_resume

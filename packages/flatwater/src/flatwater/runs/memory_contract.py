@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.algorithms.graph import compiler_bytes
+from flatwater.algorithms.compilation import compiler_bytes
 from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.machine import release_freed_memory

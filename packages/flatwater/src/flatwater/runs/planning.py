@@ -1,40 +1,28 @@
-"""Checks the settings of a run, and plans its memory, before anything of it is allocated.
+"""Plans the memory of a run, or of a policy's use, before anything of it is allocated.
 
 The plan has the exact bytes of the state, which is built on torch's meta device. The bytes of a phase's temporary
 tensors, its transients, are an estimate: the phase runs on the meta device, and the largest sum of tensors alive at
 once is multiplied by a factor. The ledger of the run says what a phase really took.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
 
-from flatwater.algorithms.config import AlgorithmConfig
-from flatwater.algorithms.graph import require_compiler
-from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
-from flatwater.mirror.opening import taken_names
 from flatwater.mirror.uploader import BUFFER_OWNER
-from flatwater.recipe import recipe_of_config
-from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
-from flatwater.runs.config import RunConfig, WorkersRunConfig
-from flatwater.runs.machine import find_device
-from flatwater.runs.trackers import check_trackers
+from flatwater.runs.config import RunConfig
+from flatwater.runs.phase_measurement import phase_bytes
 from flatwater.state.tree import nbytes
-from flatwater.storage.objects import is_url
-from flatwater.storage.sending import QUEUE_BYTES
-from flatwater_watch.errors import ConfigError, MemoryLimitError, UserCodeError
-from flatwater_watch.events.command import check_command
-from flatwater_watch.meters.fork import AbortedForkError, copy_unsafe_driver, run_in_fork
+from flatwater.storage.upload import QUEUE_BYTES
+from flatwater_watch.errors import MemoryLimitError
 from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.process import resident_bytes
 from flatwater_watch.units import format_bytes, parse_bytes
@@ -44,11 +32,6 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 META = torch.device("meta")
-KERNEL_FACTOR = 2.5
-"""Factor from the bytes of a phase's tensors to the bytes that it takes: kernels have workspaces, and the allocator's
-blocks do not fit exactly. Factors of 2.0, 1.8 and 2.6 were measured in the benchmarks."""
-AUTOGRAD_REFUSES_FORK = "in combination with fork-based multiprocessing"
-"""Part of the message of torch's `RuntimeError` in a fork of a process whose autograd has begun its threads."""
 LAZY_LIBRARY_BYTES = 40 << 20
 """Bytes that libraries load when they first compute, which is after the plan: 24 and 35 MB were measured."""
 WORKER_BYTES = (150 if torch.version.cuda is None else 285) << 20
@@ -56,15 +39,6 @@ WORKER_BYTES = (150 if torch.version.cuda is None else 285) << 20
 built for CUDA, which it loads whatever a worker computes on."""
 RAY_BYTES = 32 << 20
 """Private bytes that Ray adds to a worker on a cluster: 33 MB were measured."""
-SYMBOL_QUERIES = (
-    "expect_true",
-    "guard_or_false",
-    "guard_or_true",
-    "guard_size_oblivious",
-    "guarding_hint_or_throw",
-    "statically_known_true",
-)
-"""Functions that torch's meta kernels ask about sizes which may be symbols; for a number, each returns its argument."""
 MINIMUM_SAVED_SHARE = 0.01
 """Share of the state's bytes that a change of a setting must save to be suggested."""
 
@@ -254,87 +228,6 @@ def device_limits(device: torch.device) -> dict[str, int]:
     return memory_limits()
 
 
-def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mapping[str, int]) -> dict[str, int]:
-    """Return the most bytes of each phase. The phases run in a fork, so that modules which they import do not stay.
-
-    Args:
-        transients: runs each phase on the meta device, and returns the most bytes of its tensors, by phase.
-        extra_bytes: bytes by phase that are in no tensor.
-
-    Raises:
-        ConfigError: a phase refuses the user's settings or code.
-    """
-    # Without a fork where a driver of the process would break in it, or where autograd refuses to work in one, as its
-    # threads have begun: in a second run of one program on a GPU, or after some exports with torch's CUDA builds. There
-    # the bytes of imported modules are not planned, so the modules may stay.
-    try:
-        bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _measure_in_fork(transients))
-    except AbortedForkError:  # autograd's threads of two devices may begin at once in a fork, and abort it
-        bytes_or_reason = None
-    if bytes_or_reason is None:
-        bytes_or_reason = _measure_phases(transients)
-    if isinstance(bytes_or_reason, str):
-        raise ConfigError(bytes_or_reason)
-    return {phase: size + extra_bytes.get(phase, 0) for phase, size in bytes_or_reason.items()}
-
-
-def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
-    """Return the result of `_measure_phases`, a fault of the user's code as text; None if autograd refuses a fork."""
-    # In a fork of this process, which ends when the answer is given.
-    try:
-        bytes_or_reason = _measure_with_stand_ins(transients)
-    except (RuntimeError, UserCodeError) as error:
-        if AUTOGRAD_REFUSES_FORK in str(error):
-            return None
-        if isinstance(error, UserCodeError):
-            return str(error)
-        raise
-    # A check of the user's own network tells autograd's refusal as a fault of the network.
-    is_refusal = isinstance(bytes_or_reason, str) and AUTOGRAD_REFUSES_FORK in bytes_or_reason
-    return None if is_refusal else bytes_or_reason
-
-
-def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the result of `_measure_phases`, with stand-ins for torch's compiler and sympy, to save their imports."""
-    # In a fork of this process, which ends when the answer is given: the stand-ins would break a later use of torch's
-    # compiler in the parent.
-    # Meta kernels import the compiler (0.8 CPU seconds and 46 MB) only to be left alone by it, and sympy (0.7 CPU
-    # seconds) only to ask whether sizes are symbols. Here sizes are numbers, so the answers are known.
-    contents: dict[str, dict[str, Any]] = {
-        "torch._dynamo": {"disable": lambda kernel, *_, **__: kernel},
-        "torch.fx.experimental.symbolic_shapes": dict.fromkeys(SYMBOL_QUERIES, lambda size, *_, **__: size)
-        | {"is_nested_int": lambda _: False, "has_guarding_hint": lambda _: True, "free_unbacked_symbols": lambda _: ()}
-        | {"sym_and": lambda *answers: all(answers), "sym_or": lambda *answers: any(answers), "sym_eq": _are_equal},
-        "sympy": {"Basic": type("Basic", (), {})},
-    }
-    stand_ins = {name: ModuleType(name) for name in contents if name not in sys.modules}
-    for name, module in stand_ins.items():
-        vars(module).update(contents[name])
-    if compiler := stand_ins.get("torch._dynamo"):
-        vars(torch)["_dynamo"] = compiler
-    sys.modules.update(stand_ins)
-    try:
-        return _measure_phases(transients)
-    except (AttributeError, ImportError, UserCodeError):
-        # Another version of torch, or the user's code, may need more of a module than its stand-in has.
-        for name in stand_ins.keys() - {"torch._dynamo"}:
-            del sys.modules[name]
-        return _measure_phases(transients)
-
-
-def _are_equal(left: object, right: object) -> bool:
-    """Return whether sizes are equal; a list equals a tuple of the same sizes."""
-    return (tuple(left) if isinstance(left, list) else left) == (tuple(right) if isinstance(right, list) else right)
-
-
-def _measure_phases(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the planned bytes of each phase, or the message of a ConfigError: a fork can return text, not raise."""
-    try:
-        return {phase: int(KERNEL_FACTOR * size) for phase, size in transients().items()}
-    except ConfigError as error:
-        return str(error)
-
-
 def refuse_unfit(plan: Plan, config: RunConfig) -> None:
     """Refuse a run whose plan does not fit, before anything of it is allocated.
 
@@ -360,59 +253,3 @@ def allocate_planned_state(build: Callable[[], T], plan: Plan) -> T:
         if "allocate memory" not in str(error):
             raise
         raise MemoryLimitError(f"the system refuses to allocate the memory of the run. {plan_text(plan)}") from error
-
-
-@dataclass(frozen=True)
-class CheckedConfig:
-    """The configuration of a run, checked on this machine, with what the check found."""
-
-    config: Any
-    """Settings of the run, a RunConfig of any kind, as they are saved in its folder."""
-    taken_names: frozenset[str]
-    """Names of other runs that are mirrored at the same URL."""
-    callbacks: Callbacks
-
-
-def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check that this machine has the programs that the settings need: trackers, the command for events, a compiler.
-
-    Args:
-        config: the settings.
-        trains: whether a run will train here; nothing else needs the compiler.
-    """
-    check_trackers(config)
-    check_command(config.on_event)
-    values = [getattr(config, setting.name) for setting in fields(config)]
-    compiles = any(isinstance(value, OnPolicyConfig | AlgorithmConfig) and value.compile for value in values)
-    # The machines of a cluster have compilers of their own, and a GPU's code is not C++.
-    is_elsewhere = isinstance(config, WorkersRunConfig) and config.cluster
-    if trains and compiles and not is_elsewhere and find_device(config.device).type == "cpu":
-        require_compiler()
-
-
-def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: bool = True) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check the settings against this machine, the mirror and the user's functions; data and memory are checked later.
-
-    Args:
-        config: the settings.
-        functions: functions that the user gives in Python.
-        trains: whether a run will train here, rather than only be planned.
-    """
-    check_machine(config, trains=trains)
-    callbacks = find_callbacks(config, functions)
-    # An absolute path, as a resume may start in another folder.
-    if config.from_run is not None and not is_url(config.from_run):
-        config = replace(config, from_run=str(Path(config.from_run).absolute()))
-    return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror), callbacks)
-
-
-@close_open_envs()
-def checked_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
-    """Return the checked settings, and the plan of a run with them; nothing is allocated.
-
-    Args:
-        config: the settings.
-        trains: whether the run will train here.
-    """
-    checked_settings = check_settings(config, trains=trains)
-    return checked_settings, recipe_of_config(config).plan(checked_settings.config)

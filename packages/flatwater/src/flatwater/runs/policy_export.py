@@ -23,11 +23,12 @@ from torch import Tensor, nn
 
 from flatwater import __version__
 from flatwater.envs.world import Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY
+from flatwater.envs.wrapped.masks import MASK_KEY
 from flatwater.memory.planner import Plan, refuse
 from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import find_recipe
-from flatwater.runs.planning import META, phase_bytes, plan_policy_use
+from flatwater.runs.phase_measurement import phase_bytes
+from flatwater.runs.planning import META, plan_policy_use
 from flatwater.runs.trust import list_named_code, remember_trust, request_permit
 from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
 from flatwater_watch.files.json_values import convert_to_type, parse_json

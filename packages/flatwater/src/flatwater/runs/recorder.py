@@ -25,8 +25,8 @@ from flatwater.metrics.alarms import (
     waiting_thread_alarms,
 )
 from flatwater.metrics.console import ConsoleTable, RoundTime
-from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
+from flatwater.metrics.short_numbers import short_duration
 from flatwater.metrics.sinks import write_all
 from flatwater.metrics.table_layout import RESIDENT_COLUMN, ROUND_WIDTH
 from flatwater.mirror.opening import MirrorLike

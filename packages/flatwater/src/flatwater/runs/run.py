@@ -18,7 +18,7 @@ from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.warm_start import take_weights_
-from flatwater.trainers.logged import OnEpisode
+from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import require
 from flatwater_watch.files.directory import write_object

@@ -7,7 +7,7 @@ import numpy as np
 
 from flatwater.envs.kinds import agent_rows
 from flatwater.envs.split_seeds import NOTES
-from flatwater.metrics.figures import finite_or_none
+from flatwater.metrics.short_numbers import finite_or_none
 from flatwater.runs.fingerprint import version_facts
 from flatwater.trainers.world_trainer import WorldTrainer
 

@@ -36,14 +36,14 @@ from flatwater.runs.fingerprint import (
 )
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
-from flatwater.runs.planning import check_machine, check_settings
 from flatwater.runs.profiling import check_profiled_rounds, with_traces
 from flatwater.runs.recorder import build_recorder
 from flatwater.runs.run import Run
+from flatwater.runs.settings_checks import check_machine, check_settings
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trust import permit_run, remember_run
 from flatwater.storage.objects import is_url
-from flatwater.trainers.logged import OnEpisode
+from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater.trainers.loop import train_
 from flatwater_watch.errors import CheckpointError, ConfigError, RunError
 from flatwater_watch.events.command import EventCommand

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from flatwater.cluster.processes import Process
-from flatwater.cluster.share import Span
+from flatwater.cluster.work_division import Span
 from flatwater.cluster.worker_client import Worker, WorkerConnection
 from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import split_mask
-from flatwater.envs.wrapped.native import NativeSpaces, Rows, split_axes, to_array
+from flatwater.envs.wrapped.masks import split_mask
+from flatwater.envs.wrapped.native_spaces import NativeSpaces, Rows, split_axes, to_array
 from flatwater.runs.policy_export import PolicyExport
 from flatwater_watch.errors import ConfigError
 

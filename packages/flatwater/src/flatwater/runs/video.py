@@ -16,7 +16,7 @@ import numpy as np
 
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.world import Array
-from flatwater.envs.wrapped.native import RenderedWorld
+from flatwater.envs.wrapped.native_spaces import RenderedWorld
 from flatwater.memory.planner import Plan
 from flatwater.runs.kinds_policy import KindsOnRows, KindsPolicy
 from flatwater.runs.run import Run

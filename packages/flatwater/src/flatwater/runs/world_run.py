@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flatwater.envs.exact import (
+from flatwater.envs.exactness import (
     TEST_SECONDS,
     CountedTime,
     WorldPlayer,
@@ -30,7 +30,7 @@ from flatwater.runs.config import without_env_workers
 from flatwater.runs.run import Run, part_efforts
 from flatwater.runs.scores import episode_result, return_rows, score_players
 from flatwater.trainers.episodes import Episodes, replay_episodes_, save_world_state_
-from flatwater.trainers.logged import OWN, EpisodeReporter, OnEpisode, take_numbers_
+from flatwater.trainers.logged_numbers import OWN, EpisodeReporter, OnEpisode, take_numbers_
 from flatwater.trainers.resume_worlds import resume_episodes_, save_worlds_
 from flatwater.trainers.world_trainer import WorldTrainer
 from flatwater_watch.errors import ConfigError

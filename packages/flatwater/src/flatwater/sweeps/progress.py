@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import Record
+from flatwater.metrics.short_numbers import short_duration
 from flatwater.rundir.layout import RunFolder, recorded_rounds
 
 

@@ -12,7 +12,7 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
 from flatwater.metrics.jsonl import Record
-from flatwater.metrics.lines import FollowedFile, read_appended_records_, rewind_if_replaced_
+from flatwater.metrics.jsonl_lines import FollowedFile, read_appended_records_, rewind_if_replaced_
 from flatwater.named_imports import is_trusted
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import run_state

@@ -15,8 +15,8 @@ from optuna.trial import Trial
 from rich.console import Console
 
 from flatwater.config.toml import to_mapping, with_settings
-from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
+from flatwater.metrics.short_numbers import short_number
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.runs.config import extend_mirror_url

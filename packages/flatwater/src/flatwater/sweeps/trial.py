@@ -19,8 +19,8 @@ from typing import Any
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.named_imports import GIVEN_PERMIT, trust_code
 from flatwater.recipe import find_recipe
-from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start_new_run
+from flatwater.runs.settings_checks import checked_plan
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.streams import surviving_stream
 from flatwater_watch.terminal import WIDTH, Terminal

@@ -1,4 +1,4 @@
-"""The time of a step, by its parts."""
+"""The profile of a training step: the wall and CPU seconds of each of its parts."""
 
 import time
 from collections.abc import Iterable

@@ -13,7 +13,7 @@ from textual.filter import LineFilter
 from textual.widgets import Static
 
 from flatwater.tui import panels
-from flatwater.tui.follow import FollowedRun, read_new_lines_
+from flatwater.tui.followed_run import FollowedRun, read_new_lines_
 from flatwater_watch.errors import RunError
 from flatwater_watch.sanitize import escape_controls
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater.memory.planner import group_bytes
-from flatwater.metrics.figures import WHOLE_SECONDS_LIMIT, short_duration, short_number, short_seconds
-from flatwater.rundir.statements import (
+from flatwater.metrics.short_numbers import WHOLE_SECONDS_LIMIT, short_duration, short_number, short_seconds
+from flatwater.rundir.records import (
     BASE,
     FILES,
     OWNER_DEPTH,
@@ -21,7 +21,7 @@ from flatwater.rundir.statements import (
     resident_parts,
     steps_per_second,
 )
-from flatwater.tui.follow import FollowedRun, seconds_left
+from flatwater.tui.followed_run import FollowedRun, seconds_left
 from flatwater_watch.diagnose.finding_text import growth_end, headline
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.phrases import count_phrase

@@ -20,7 +20,7 @@ from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.actions import make_action_spec
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.native_spaces import native_spaces
 from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.envs.wrapped.spaces import BESIDE_POSITION, make_reader

@@ -13,10 +13,10 @@ from flatwater.envs.world import Array, Spaces
 from flatwater.evolution.generation import crown_best_
 from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.replay.ring import gather
+from flatwater.trainers.evolve.action_scale import ActionScale
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import build_population
-from flatwater.trainers.evolve.training_phase import ActionScale
 from flatwater.trainers.loop import train_
 from flatwater.trainers.resume_worlds import resume_episodes_
 from flatwater.trainers.world_trainer import Worlds

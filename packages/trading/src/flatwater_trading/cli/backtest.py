@@ -73,7 +73,7 @@ class BacktestCommand(WithTrust, WithBudget):
     def play(self) -> "tuple[Backtest, Path] | Plan":
         """Play the days; return the backtest and the folder for its files, or with --plan the plan of its memory."""
         from flatwater.memory.planner import refuse
-        from flatwater_trading.cli.orders import load_trader, trained_panel
+        from flatwater_trading.cli.trained_trader import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import known_true_returns, log_holdout_look, require_free_folder
         from flatwater_trading.recipe.benchmark import find_benchmark

@@ -66,7 +66,7 @@ class PaperCommand(WithTrust, WithBudget):
 
     def play(self) -> "PlayedEvenings | Plan":
         """Play the evenings that the account lacks; with --plan return the plan of one evening's memory instead."""
-        from flatwater_trading.cli.orders import load_trader, trained_panel
+        from flatwater_trading.cli.trained_trader import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import find_date_rows
         from flatwater_trading.recipe.paper import hold_account, play_account
@@ -86,7 +86,7 @@ class PaperCommand(WithTrust, WithBudget):
 
     def _show_newest(self, played_evenings: "PlayedEvenings") -> None:
         """Print the orders of the newest evening, and the account's equity, cash and costs."""
-        from flatwater_trading.cli.orders import purchase_order_sheet
+        from flatwater_trading.cli.purchase_orders import purchase_order_sheet
         from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.recipe.weights.orders import WeightOrders
         from flatwater_watch.phrases import count_phrase

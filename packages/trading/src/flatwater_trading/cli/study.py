@@ -220,7 +220,7 @@ def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from flatwater_trading.study.records import fold_rows, search_rows, trader_rows
+    from flatwater_trading.study.table_rows import fold_rows, search_rows, trader_rows
 
     for fold, settings, trial, _ in search_rows(result).rows:
         console.print(f"fold {fold}: {settings} (trial {trial})", markup=False)

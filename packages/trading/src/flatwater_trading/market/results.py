@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater_trading.market import account
+from flatwater_trading.market import equity_measures
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.exits import exit_reasons, target_prices, trade_rewards
 from flatwater_trading.market.market import Market
@@ -38,7 +38,8 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     Returns:
         reward: sum of the rewards. fitness: see `fitness`. trades: closed trades. win_rate, mean_gain (percent): of
         these trades. refused: share of the trading days on which an instrument not held reached the threshold and
-        nothing was bought. total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
+        nothing was bought. total_return, sharpe, drawdown, exposure, turnover: of the cash account (see
+        `equity_measures`).
     """
     logs, is_closed = sim.logs, closed_mask(sim)
     is_bought = logs.exit_day >= 0
@@ -53,14 +54,14 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
         "reward": sim.total.clone(),
         "fitness": fitness(sim, config),
         "trades": count.to(torch.float32),
-        "win_rate": account.win_rate(gain, is_closed),
+        "win_rate": equity_measures.win_rate(gain, is_closed),
         "mean_gain": gain.where(is_closed, 0).sum(1) / count.clamp(min=1),
         "refused": sim.refused / (sim.trading_end - sim.start),
-        "total_return": account.total_return(logs.equity),
-        **({} if a_year is None else {"sharpe": account.sharpe(logs.equity, a_year)}),
-        "drawdown": account.drawdown(logs.equity),
-        "exposure": account.exposure(logs.equity, logs.invested),
-        "turnover": account.turnover(logs.equity, traded_value),
+        "total_return": equity_measures.total_return(logs.equity),
+        **({} if a_year is None else {"sharpe": equity_measures.sharpe(logs.equity, a_year)}),
+        "drawdown": equity_measures.drawdown(logs.equity),
+        "exposure": equity_measures.exposure(logs.equity, logs.invested),
+        "turnover": equity_measures.turnover(logs.equity, traded_value),
     }
 
 

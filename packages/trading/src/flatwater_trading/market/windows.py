@@ -1,4 +1,4 @@
-"""Windows: the rows of the panel that an episode covers, which are given, completed from given rows, or drawn."""
+"""Windows: the rows of the panel that each episode covers, which are given, completed from given rows, or drawn."""
 
 from dataclasses import dataclass
 

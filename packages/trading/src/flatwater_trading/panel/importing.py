@@ -27,27 +27,18 @@ from flatwater_trading.panel.adjusting import (
 from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
+from flatwater_trading.panel.csv_checks import check_rows, find_separator, refuse_unclosed_quote
 from flatwater_trading.panel.custom_features import compute_custom_features, custom_features, file_column_names
 from flatwater_trading.panel.dates import DateOrder, note_future_days
-from flatwater_trading.panel.forms import long_prices, wide_prices
+from flatwater_trading.panel.file_kinds import SHEET_SUFFIXES, SUFFIXES, UNPACK_COMMANDS, file_kind
 from flatwater_trading.panel.indicators import write_indicators_
-from flatwater_trading.panel.lists import unpack_lists
-from flatwater_trading.panel.naming import (
-    SHEET_SUFFIXES,
-    SUFFIXES,
-    UNPACK_COMMANDS,
-    ColumnLayout,
-    check_names,
-    file_kind,
-    find_layout,
-    join_header_rows,
-    note_guesses,
-)
+from flatwater_trading.panel.list_columns import unpack_lists
+from flatwater_trading.panel.naming import ColumnLayout, check_names, find_layout, join_header_rows, note_guesses
 from flatwater_trading.panel.notes import note_about_file, notes_at_the_end
 from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater_trading.panel.parsing import Decimal, note_currencies, plain_numbers
-from flatwater_trading.panel.ragged import check_rows, find_separator, refuse_unclosed_quote
 from flatwater_trading.panel.sheets import read_sheet
+from flatwater_trading.panel.table_forms import long_prices, wide_prices
 from flatwater_trading.panel.unpacking import plain_text
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
@@ -127,7 +118,7 @@ def read_prices(
     """Read prices and build a panel with its indicators; columns are sorted in long form, as in the file in wide form.
 
     Args:
-        source: file (.parquet, .csv) or workbook (`naming.SHEET_SUFFIXES`).
+        source: file (.parquet, .csv) or workbook (`file_kinds.SHEET_SUFFIXES`).
         investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. Values of other
             instruments may have any sign.
         columns: the file's names of symbol, date, open, high, low, close and adj_close; missing names are guessed. In

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flatwater_trading.panel.config import SyntheticConfig
-from flatwater_trading.panel.naming import SUFFIXES, UNPACK_COMMANDS, file_kind
+from flatwater_trading.panel.file_kinds import SUFFIXES, UNPACK_COMMANDS, file_kind
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.shipped import shipped_panel_path
+from flatwater_trading.panel.shipped_panel import shipped_panel_path
 from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
 from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel, synthetic_truth

@@ -10,23 +10,6 @@ from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 from flatwater_watch.phrases import list_phrase
 
-SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods")
-"""Workbooks of spreadsheet programs."""
-SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEET_SUFFIXES)
-"""Suffixes of the files that can be imported."""
-UNPACK_COMMANDS = {
-    ".zip": "unzip",
-    ".7z": "7z x",
-    ".gz": "gunzip",
-    ".tar.gz": "tar xf",
-    ".tgz": "tar xf",
-    ".bz2": "bunzip2",
-    ".xz": "unxz",
-    ".zst": "zstd -d",
-}
-"""Suffixes of packed files, and the commands that unpack them. Only gzip is unpacked here (`unpacking`): the standard
-library has no zstd before Python 3.14, and polars unpacks without a limit."""
-
 ADJUSTED_CLOSE = "adj_close"
 """Role of the close after splits and dividends, which scales all prices of its row."""
 
@@ -67,11 +50,6 @@ class ColumnLayout:
     """Columns in `roles` that were guessed, not mapped by the user, and whose names differ from the role's."""
     unused: list[str]
     """Columns that are left out."""
-
-
-def file_kind(source: Path) -> str:
-    """Return the suffix of a file in lower case; both suffixes of a packed table, `.csv.gz`."""
-    return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
 
 
 def check_names(source: Path, names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Members
 from flatwater.state.tree import leaves
-from flatwater_trading.training.rows import RowReplay
+from flatwater_trading.training.row_replay import RowReplay
 from flatwater_trading.training.state import ErlState
 
 UPDATES_PER_GATHERING = 8

@@ -15,7 +15,7 @@ from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
-from flatwater_trading.recipe.rules import final_return, make_simulator, play_planned_actions, with_rule
+from flatwater_trading.recipe.purchase_rules import final_return, make_simulator, play_planned_actions, with_rule
 from flatwater_trading.training.play import PlannedActions
 from flatwater_trading.training.setup import ErlSetup
 

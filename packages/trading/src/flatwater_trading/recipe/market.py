@@ -9,7 +9,7 @@ import torch
 
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
 from flatwater_trading.panel.locate import cache_folder, name_in_cache
-from flatwater_trading.panel.mapped import map_tensors
+from flatwater_trading.panel.mapped_tensors import map_tensors
 from flatwater_trading.panel.normalise import observation_panel, training_statistics
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Splits

@@ -22,7 +22,7 @@ from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, TraderActor
 from flatwater_trading.training.play import to_orders
-from flatwater_trading.training.rows import windows
+from flatwater_trading.training.row_replay import gather_windows
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.progress import count_steps
 
@@ -145,7 +145,7 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
     feature_effects, column_effects = (torch.zeros(count, device=setup.device) for count in (features, columns))
     for row in count_steps("what decisions follow from", rows):
         last_row = torch.tensor([[row]], device=setup.device)
-        window = windows(market.observations, last_row, setup.config.env.episode.context)[0, 0]
+        window = gather_windows(market.observations, last_row, setup.config.env.episode.context)[0, 0]
         occlusion = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
         all_coefficients = occlusion.all_coefficients()
         changes = [(partial - all_coefficients).abs().mean() for partial in occlusion.without_features()]

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from flatwater.algorithms.adam import Span
-from flatwater.cluster.share import worker_shares
+from flatwater.cluster.work_division import worker_shares
 from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
 from flatwater.runs.planning import META, Alternative, make_plan, with_advice

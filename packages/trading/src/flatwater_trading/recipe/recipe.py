@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flatwater.metrics.figures import format_percent, format_share, format_whole, short_seconds, signed_percent
+from flatwater.metrics.short_numbers import format_percent, format_share, format_whole, short_seconds, signed_percent
 from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.config import ErlRunConfig

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flatwater.metrics.figures import finite_or_none
+from flatwater.metrics.short_numbers import finite_or_none
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import version_facts
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.comparison import PlayedDays
-from flatwater_trading.recipe.rules import RuleChoice
+from flatwater_trading.recipe.purchase_rules import RuleChoice
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer

@@ -28,11 +28,11 @@ from flatwater_trading.recipe.alarms import (
 )
 from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengths
+from flatwater_trading.recipe.fitting_lengths import shorten_traders, with_fitting_lengths
 from flatwater_trading.recipe.market import build_run_market
 from flatwater_trading.recipe.plan import plan_erl
+from flatwater_trading.recipe.purchase_rules import RuleChoice, candidate_count, choose_rule, with_rule
 from flatwater_trading.recipe.result import as_json, write_holdout, write_result
-from flatwater_trading.recipe.rules import RuleChoice, candidate_count, choose_rule, with_rule
 from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,

@@ -6,11 +6,11 @@ from dataclasses import asdict
 import numpy as np
 import polars as pl
 
-from flatwater.metrics.lines import spread_indexes
+from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
 from flatwater.reports.records import RunRecords
 from flatwater_trading.panel.calendar import infer_calendar
-from flatwater_trading.recipe.comparison import MINIMUM_PERIODS, estimate_difference
+from flatwater_trading.recipe.return_difference import MINIMUM_PERIODS, estimate_difference
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import Axis, Chart

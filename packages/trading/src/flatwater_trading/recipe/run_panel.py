@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flatwater_trading.market.config import CostConfig
-from flatwater_trading.panel.extending import find_difference
+from flatwater_trading.panel.extension import find_difference
 from flatwater_trading.panel.locate import cached_panel, expand_path, load_panel
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel, first_days

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.state.random import generator
-from flatwater_trading.market import account
+from flatwater_trading.market import equity_measures
 from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market
@@ -39,7 +39,13 @@ from flatwater_trading.recipe.holding_times import (
     trades_like_chance,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.recipe.rules import final_return, largest_rule, make_simulator, play_planned_actions, with_rule
+from flatwater_trading.recipe.purchase_rules import (
+    final_return,
+    largest_rule,
+    make_simulator,
+    play_planned_actions,
+    with_rule,
+)
 from flatwater_trading.recipe.score_analysis import analyse_scores
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
@@ -262,8 +268,8 @@ def _measure_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str
 
 def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     """Return Sortino and Calmar ratio of an equity curve, and its alpha and beta to the market's curve."""
-    alpha, beta = account.alpha_beta(curve, market, a_year)
-    risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
+    alpha, beta = equity_measures.alpha_beta(curve, market, a_year)
+    risk = {"sortino": equity_measures.sortino(curve, a_year), "calmar": equity_measures.calmar(curve, a_year)}
     measures = risk | {"alpha": alpha, "beta": beta}
     return {name: float(value) for name, value in measures.items()}
 
@@ -271,9 +277,9 @@ def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_y
 def _measure_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     """Measure an equity curve that is bought and held: its exposure is 1, and it has no measures of trades."""
     return {
-        "total_return": float(account.total_return(curve)),
-        "sharpe": float(account.sharpe(curve, a_year)),
-        "drawdown": float(account.drawdown(curve)),
+        "total_return": float(equity_measures.total_return(curve)),
+        "sharpe": float(equity_measures.sharpe(curve, a_year)),
+        "drawdown": float(equity_measures.drawdown(curve)),
         "exposure": 1.0,
     }
 

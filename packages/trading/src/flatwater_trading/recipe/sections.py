@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from flatwater.metrics.lines import spread_indexes
+from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.reports.course import Metrics, Sections, holdout_blocks, share_lines
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table

@@ -1,4 +1,4 @@
-"""The tables of a run of traders. They are checked when they are read, because they may be edited or damaged."""
+"""The tables in a run's folder (equity, trades, prices, exposure): read and checked, as they may be damaged."""
 
 import io
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
 PRICES = {"date": False}
 SHEET = {"date": False, "exposure": True, "turnover": True}
-"""Columns that a page draws -> whether they must have numbers. `EQUITY`, `TRADES` and `SHEET` likewise."""
+"""Columns that a page draws -> whether they must have numbers; of `EQUITY`, `TRADES` and `PRICES` as well."""
 
 
 class TraderFolder(RunFolder):

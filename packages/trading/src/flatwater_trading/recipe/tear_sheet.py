@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from flatwater.metrics.lines import spread_indexes
+from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater_trading.panel.calendar import Calendar
 from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, calendar_of_equity
 from flatwater_trading.recipe.score_analysis import HorizonScore, read_horizons

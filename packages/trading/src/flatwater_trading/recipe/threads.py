@@ -1,4 +1,4 @@
-"""Threads of what is played after a run, from a command or from Python."""
+"""The number of torch's threads while days are played after a run, by a command or from Python."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

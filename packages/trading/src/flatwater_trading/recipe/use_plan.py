@@ -12,7 +12,8 @@ from torch import Tensor
 
 from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
-from flatwater.runs.planning import META, phase_bytes, plan_policy_use
+from flatwater.runs.phase_measurement import phase_bytes
+from flatwater.runs.planning import META, plan_policy_use
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.cost_rates import RATE_TABLES
 from flatwater_trading.market.market import Market, outline_market
@@ -22,7 +23,7 @@ from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.plan import MARKET_OWNER, SCORE_PHASE
-from flatwater_trading.recipe.rules import measure_choice_bytes
+from flatwater_trading.recipe.purchase_rules import measure_choice_bytes
 from flatwater_trading.recipe.score import PRICE_TABLES_PER_RULE, measure_score_bytes, score_extra_bytes
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.setup import ErlSetup, build_setup

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from flatwater.algorithms.adam import Span
-from flatwater.cluster.share import worker_shares
+from flatwater.cluster.work_division import worker_shares
 from flatwater.cluster.worker_client import Worker
 from flatwater.memory.planner import Plan
 from flatwater.runs.fingerprint import version_facts
@@ -25,7 +25,7 @@ from flatwater_trading.recipe.exchange import UPDATES_PER_GATHERING, member_rows
 from flatwater_trading.recipe.market import build_run_market
 from flatwater_trading.recipe.run_panel import read_run_panel
 from flatwater_trading.training.learn import make_learning
-from flatwater_trading.training.rows import RowReplay, Transitions
+from flatwater_trading.training.row_replay import RowReplay, Transitions
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_trading.training.state import ErlState, build_erl
 from flatwater_trading.training.tile import TileTraining, TileValidation, judge_tile, train_tile

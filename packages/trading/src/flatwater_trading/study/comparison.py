@@ -13,10 +13,10 @@ from flatwater.comparisons.named import NamedComparison
 from flatwater.comparisons.page import rows_table, run_colour, settings_block
 from flatwater.comparisons.side_by_side import EMPTY_CELL, Rows, differing_rows
 from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
-from flatwater.metrics.figures import nonzero_percent
+from flatwater.metrics.short_numbers import nonzero_percent
 from flatwater.recipe import NoDifferenceError
-from flatwater_trading.recipe.comparison import (
-    CHAMPION,
+from flatwater_trading.recipe.comparison import CHAMPION
+from flatwater_trading.recipe.return_difference import (
     INTERVAL_COVERAGE,
     MINIMUM_PERIODS,
     ROUNDING,
@@ -26,14 +26,8 @@ from flatwater_trading.recipe.comparison import (
 from flatwater_trading.recipe.run_comparison import equity_charts, period_returns
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.pooling import EQUAL_WEIGHT
-from flatwater_trading.study.records import (
-    StudyFolder,
-    StudyRecords,
-    calendar_of_study,
-    number_cell,
-    percent_cell,
-    read_study,
-)
+from flatwater_trading.study.records import StudyFolder, StudyRecords, read_study
+from flatwater_trading.study.table_rows import calendar_of_study, number_cell, percent_cell
 from flatwater_watch.files.json_values import plain_json_value
 from flatwater_watch.pages.blocks import Block, Paragraph, Section
 from flatwater_watch.pages.document import document

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.recipe.lengths import SPLIT_PARTS
+from flatwater_trading.recipe.fitting_lengths import SPLIT_PARTS
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import ConfigError
 

@@ -15,8 +15,8 @@ from flatwater.recipe import find_recipe
 from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import use_threads
-from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
+from flatwater.runs.settings_checks import check_settings
 from flatwater.sweeps.trial import answer_, train
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_trading.recipe.run_panel import read_run_panel

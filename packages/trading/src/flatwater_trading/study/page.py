@@ -7,21 +7,19 @@ from typing import Any
 
 import polars as pl
 
-from flatwater.metrics.figures import nonzero_percent
-from flatwater.metrics.lines import spread_indexes
+from flatwater.metrics.jsonl_lines import spread_indexes
+from flatwater.metrics.short_numbers import nonzero_percent
 from flatwater_trading.recipe.rule_tables import SAME_SCORES
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.tear_sheet import tear_sheet
-from flatwater_trading.study.records import (
-    StudyFolder,
-    StudyRecords,
+from flatwater_trading.study.records import StudyFolder, StudyRecords, read_study
+from flatwater_trading.study.table_rows import (
     calendar_of_study,
     chosen_rows,
     fold_rows,
     holding_rows,
     number_cell,
     percent_cell,
-    read_study,
     search_rows,
     seed_rows,
     trader_rows,

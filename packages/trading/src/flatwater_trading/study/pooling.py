@@ -15,28 +15,26 @@ import numpy as np
 import polars as pl
 import torch
 
-from flatwater.metrics.figures import finite_or_none
+from flatwater.metrics.short_numbers import finite_or_none
 from flatwater.recipe import Recipe
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
-from flatwater_trading.market import account
+from flatwater_trading.market import equity_measures
 from flatwater_trading.panel.calendar import infer_calendar
 from flatwater_trading.recipe.comparison import (
     CHAMPION,
     Comparison,
-    ReturnDifference,
     beaten_share,
     compare_to_yardsticks,
-    estimate_difference,
     oracle_sentence,
-    period_returns,
     simple_rules,
 )
+from flatwater_trading.recipe.return_difference import ReturnDifference, estimate_difference, period_returns
 from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
 from flatwater_trading.study.config import StudyConfig
-from flatwater_trading.study.deflated import DeflatedSharpe, deflated_sharpe
+from flatwater_trading.study.deflated_sharpe import DeflatedSharpe, deflated_sharpe
+from flatwater_trading.study.purchase_rules import pooled_rules
 from flatwater_trading.study.records import StudyFolder
-from flatwater_trading.study.rules import pooled_rules
 from flatwater_watch.errors import RunError
 
 EQUAL_WEIGHT = "equal weight"
@@ -237,9 +235,9 @@ def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, 
     """Measure a curve of `years` years with `a_year` periods each; None for a number that is not finite."""
     return {
         "annual_return": finite_or_none(float(curve[-1] / curve[0]) ** (1 / years) - 1),
-        "total_return": finite_or_none(float(account.total_return(curve))),
-        "sharpe": finite_or_none(float(account.sharpe(curve, a_year))),
-        "drawdown": finite_or_none(float(account.drawdown(curve))),
+        "total_return": finite_or_none(float(equity_measures.total_return(curve))),
+        "sharpe": finite_or_none(float(equity_measures.sharpe(curve, a_year))),
+        "drawdown": finite_or_none(float(equity_measures.drawdown(curve))),
     }
 
 

@@ -11,13 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Span
-from flatwater.cluster.share import split_spans
+from flatwater.cluster.work_division import split_spans
 from flatwater.replay.batch import Batch
 from flatwater.replay.priority import set_priorities_
 from flatwater.state.random import stream
 from flatwater_trading.policy.trader import MarketObs
 from flatwater_trading.training.lessons import PurchaseOutcomes, draw_lessons
-from flatwater_trading.training.rows import RowReplay, draw, drawable_count, windows
+from flatwater_trading.training.row_replay import RowReplay, draw, drawable_count, gather_windows
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState, WindowBuffers
 
@@ -155,17 +155,19 @@ def bind_micro_batch(
 
 def observe(source: ReplaySource, positions: Int[Tensor, "P B"]) -> MarketObs:
     """Gather the observations of the transitions at `positions` of the ring into `buffers.seen`."""
-    return _gather_windows(source, positions, source.buffers.seen)
+    return _gather_observations(source, positions, source.buffers.seen)
 
 
 def observe_next(source: ReplaySource, positions: Int[Tensor, "P B"]) -> MarketObs:
     """Gather the observations after the transitions at `positions` of the ring into `buffers.following`."""
-    return _gather_windows(source, source.replay.following[positions].long(), source.buffers.following)
+    return _gather_observations(source, source.replay.following[positions].long(), source.buffers.following)
 
 
-def _gather_windows(source: ReplaySource, positions: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
+def _gather_observations(
+    source: ReplaySource, positions: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]
+) -> MarketObs:
     """Gather the windows of the days on which the transitions at `positions` acted, from the panel."""
     replay = source.replay
     # The ring keeps rows as int32, half the memory; indices here are int64.
-    observations = windows(source.observations, replay.row[positions].long(), source.context, out=buffer)
+    observations = gather_windows(source.observations, replay.row[positions].long(), source.context, out=buffer)
     return MarketObs(observations, None if replay.account is None else replay.account[positions])

@@ -18,7 +18,7 @@ from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.training.batch_sizes import stretch_count
 from flatwater_trading.training.hindsight import HindsightBatch
-from flatwater_trading.training.rows import windows
+from flatwater_trading.training.row_replay import gather_windows
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.errors import ConfigError
 
@@ -131,7 +131,7 @@ def draw_lessons(
             """Gather the stretches of members low ... high - 1 into the buffer."""
             # Row r of the gains is row days.start + r of the panel; a window is named by its last row.
             first_rows = starts[low:high]
-            window = windows(
+            window = gather_windows(
                 market.observations,
                 days.start + first_rows + (length - 1),
                 # The first day of a stretch needs the context - 1 rows before it.

@@ -12,7 +12,7 @@ from flatwater.trainers.executor import ExecutorTrainer
 from flatwater.trainers.loop import Phase
 from flatwater_trading.training.executor import TileExecutor
 from flatwater_trading.training.learn import updates_due
-from flatwater_trading.training.rows import drawable_count
+from flatwater_trading.training.row_replay import drawable_count
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
 from flatwater_trading.training.tile import append_to_replay_, holding_return

@@ -6,7 +6,7 @@ import torch
 
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
-from flatwater.cluster.share import split_spans
+from flatwater.cluster.work_division import split_spans
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.policy.trader import TraderActor, TraderCritic, build_trader

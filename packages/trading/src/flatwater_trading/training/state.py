@@ -15,7 +15,7 @@ from flatwater_trading.market.simulator import Simulator, build_simulator
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.lessons import PurchaseOutcomes, build_outcomes
 from flatwater_trading.training.play import PlayBuffers, build_play_buffers, plan_shapes
-from flatwater_trading.training.rows import RowReplay, Transitions, build_rows, build_transitions
+from flatwater_trading.training.row_replay import RowReplay, Transitions, build_row_replay, build_transitions
 from flatwater_trading.training.setup import ErlSetup
 
 
@@ -133,7 +133,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
 def _empty_replay(setup: ErlSetup, market: Market) -> RowReplay:
     """Allocate the empty replay of `replay.generations` generations of transitions."""
     config = setup.config
-    return build_rows(
+    return build_row_replay(
         config.replay,
         capacity=replay_capacity(config),
         instruments=len(market.investable),

@@ -22,7 +22,7 @@ from flatwater_trading.market.simulator import Simulator
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.training.config import ExplorationConfig
 from flatwater_trading.training.play import DayTransitions, Explore, SlicePlay, draw_slices, make_slice_play
-from flatwater_trading.training.rows import Transitions, append_
+from flatwater_trading.training.row_replay import Transitions, append_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import TRAINING_MEASURES, VALIDATION_MEASURES, ErlState
 

@@ -1,4 +1,4 @@
-"""The task that growing networks (hosts) learn: images or vectors with classes, for training and for validation."""
+"""The task that growing networks (hosts) learn: images or vectors with classes, split once: to train, to validate."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -31,7 +31,7 @@ _SHUFFLE_SEED = 20261121
 
 @state
 class Task:
-    """ImageShape, P pixels of 0 to 1 each, and their classes, 0 to K - 1."""
+    """Images, P pixels of 0 to 1 each, and their classes, 0 to K - 1."""
 
     train_images: Float[Tensor, "N P"]
     train_labels: Int[Tensor, " N"]

@@ -1,6 +1,6 @@
-"""Actions of Gymnasium's spaces in a world, their masks, and the `Spaces` of a world of such environments."""
+"""Actions of Gymnasium's spaces in a world, and the `Spaces` of a world of such environments."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import EnumType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -9,118 +9,7 @@ from gymnasium import spaces as gym
 
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.spaces import ObservationReader
-from flatwater_watch.errors import ConfigError, RunError
-
-MASK_KEY = "action_mask"
-"""Key of a mask of legal actions, in an info or in an observation that is a Dict: 1 for each legal action, 0 for the
-others; for several lists of actions, an array for each list, or one array with all in a row."""
-OBSERVATION_KEY = "observation"
-"""Key of the observation proper, where a Dict has it and the mask, as in PettingZoo and RLlib."""
-
-
-def find_mask(observation: Any, info: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return the mask of legal actions, next to the observation proper or in the info; None without a mask."""
-    return (observation if _contains_mask(observation) else info).get(MASK_KEY)
-
-
-def split_mask(observation: Any) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
-    """Return the observation proper, and the mask of legal actions next to it; None without a mask."""
-    return (_drop_mask(observation), observation[MASK_KEY]) if _contains_mask(observation) else (observation, None)
-
-
-def _contains_mask(observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
-    return isinstance(observation, Mapping) and MASK_KEY in observation
-
-
-def _drop_mask(parts: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return the parts of a Dict without the mask; the observation proper where nothing else is left."""
-    bare = {key: part for key, part in parts.items() if key != MASK_KEY}
-    return bare[OBSERVATION_KEY] if bare.keys() == {OBSERVATION_KEY} else bare
-
-
-def split_mask_space(observation: gym.Space[Any], action: gym.Space[Any]) -> tuple[gym.Space[Any], bool]:
-    """Return the space of the observation proper, and whether a mask of choices is next to it."""
-    if isinstance(action, gym.Box) or not isinstance(observation, gym.Dict) or MASK_KEY not in observation.spaces:
-        return observation, False
-    bare = _drop_mask(observation.spaces)
-    # Pairs and not a dict, whose keys Gymnasium would sort.
-    return gym.Dict([*bare.items()]) if isinstance(bare, dict) else bare, True
-
-
-def masked_reader(reader: ObservationReader) -> ObservationReader:
-    """Return a reader of observations that have a mask next to the observation proper, which `reader` reads."""
-
-    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        """Write the observation proper.
-
-        Raises:
-            TypeError: the observation is not a dict.
-        """
-        if not isinstance(observation, Mapping):
-            raise TypeError(f"the observation is a {type(observation).__name__}: expected a dict")
-        reader.write(split_mask(observation)[0], out)
-
-    return reader._replace(write=write)
-
-
-def refuse_late_mask(infos: Any, name: str) -> None:  # noqa: ANN401  (whatever an environment gives)
-    """Refuse a mask in the infos of a step, where the reset gave none: without it, illegal actions would be taken.
-
-    Args:
-        infos: info of an environment whose actions are choices and have no masks; one that is no dict has none.
-        name: name of the environment, for the message.
-
-    Raises:
-        RunError: there is a mask.
-    """
-    if isinstance(infos, Mapping) and MASK_KEY in infos:
-        raise RunError(
-            f"{name}: info[{MASK_KEY!r}]: expected a mask of legal actions at each reset and step, or none at all, got "
-            "none from reset and one from step. Add it to the info that reset returns"
-        )
-
-
-def mask_flags(mask: Any) -> Array:  # noqa: ANN401  (one array, or an array for each list)
-    """Return the flags of a mask in a row, list after list of actions; without a mask, an array of one None."""
-    list_masks = mask if isinstance(mask, tuple | list) else (mask,)
-    return np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
-
-
-def sample_mask(space: gym.Discrete | gym.MultiDiscrete, flags: Array) -> Any:  # noqa: ANN401  (as the space has it)
-    """Return the flags of a mask in the form that the space's `sample` takes."""
-    flags = flags.astype(np.int8)
-    return flags if isinstance(space, gym.Discrete) else tuple(np.split(flags, np.cumsum(space.nvec)[:-1]))
-
-
-def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: str, *, truncated: bool = False) -> None:  # noqa: ANN401  (whatever the space holds)
-    """Copy the mask of legal actions into an agent's row of a world's masks.
-
-    Args:
-        observation: observation of a reset or step, which may have the mask.
-        info: info of the same, in which the mask is otherwise; it is one array, or an array for each list.
-        legal: bool [R], overwritten.
-        name: name of the environment, for the message.
-        truncated: whether the episode was truncated: where the mask is missing or has no legal action, all are then.
-
-    Raises:
-        RunError: there is no such mask.
-    """
-    mask = find_mask(observation, info)
-    row = mask_flags(mask)
-    if truncated and (mask is None or not row.any()):
-        legal[:] = True
-        return
-    is_valid = mask is not None and len(row) == len(legal)
-    if is_valid:
-        legal[:] = row
-    # A number other than 0 and 1 has become 1 in `legal`, and so differs from it.
-    if not is_valid or (legal != row).any():
-        actual = "none" if mask is None else f"{len(row)} numbers{', others than 0 and 1' if is_valid else ''}"
-        place = "observation" if _contains_mask(observation) else "info"
-        raise RunError(
-            f"{name}: {place}[{MASK_KEY!r}]: expected {len(legal)} numbers, 1 for each legal action and 0 for the "
-            f"others, at each reset and step, got {actual}"
-        )
+from flatwater_watch.errors import ConfigError
 
 
 class ActionSpec(NamedTuple):

@@ -15,7 +15,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.native_spaces import native_spaces
 from flatwater.envs.wrapped.step_limit import StepLimit
 
 CARTPOLE_IDS = {"CartPole-v0", "CartPole-v1"}

@@ -1,4 +1,4 @@
-"""Settings of an environment that comes from elsewhere."""
+"""Settings of a world of copies of an environment, of Gymnasium, of PettingZoo or of the user's."""
 
 from typing import Annotated, Literal
 

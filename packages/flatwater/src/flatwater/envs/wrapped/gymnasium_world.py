@@ -9,7 +9,7 @@ import numpy as np
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, refuse_late_mask, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -21,7 +21,8 @@ from flatwater.envs.wrapped.checks import (
     source_location,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import frame_pace, native_spaces
+from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
+from flatwater.envs.wrapped.native_spaces import frame_pace, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.user_code import CallGuard, dotted_name, find_source_line
 from flatwater_watch.errors import ConfigError, UserCodeError

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium
 
-from flatwater.envs.wrapped.actions import MASK_KEY
+from flatwater.envs.wrapped.masks import MASK_KEY
 
 MASK_METHOD = "action_masks"
 """Method of an environment or of a wrapper around it, without arguments: 1 for each legal action, 0 for the others."""

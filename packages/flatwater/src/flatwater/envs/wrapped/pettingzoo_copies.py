@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flatwater.envs.open_envs import bind_closing
-from flatwater.envs.wrapped.native import frame_pace
+from flatwater.envs.wrapped.native_spaces import frame_pace
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 

@@ -13,14 +13,7 @@ from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.kinds import KindRows, join_kinds, name_kinds
 from flatwater.envs.names import PETTINGZOO
 from flatwater.envs.world import AgentKind, Array, Spaces
-from flatwater.envs.wrapped.actions import (
-    MASK_KEY,
-    ActionSpec,
-    make_action_spec,
-    refuse_late_mask,
-    world_spaces,
-    write_mask,
-)
+from flatwater.envs.wrapped.actions import ActionSpec, make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -31,7 +24,8 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import NativeSpaces, native_spaces
+from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
+from flatwater.envs.wrapped.native_spaces import NativeSpaces, native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.spaces import ObservationReader
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit

@@ -15,7 +15,7 @@ import torch
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
-from flatwater.envs.wrapped.actions import find_mask, make_action_spec, refuse_late_mask, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -25,7 +25,8 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.masks import find_mask, refuse_late_mask, write_mask
+from flatwater.envs.wrapped.native_spaces import native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.user_code import CallGuard

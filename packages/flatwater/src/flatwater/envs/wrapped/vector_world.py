@@ -11,7 +11,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, refuse_late_mask, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -22,8 +22,9 @@ from flatwater.envs.wrapped.checks import (
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
+from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
 from flatwater.envs.wrapped.method_masks import MASK_METHOD, has_mask_method
-from flatwater.envs.wrapped.native import frame_pace, native_spaces
+from flatwater.envs.wrapped.native_spaces import frame_pace, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError, UserCodeError

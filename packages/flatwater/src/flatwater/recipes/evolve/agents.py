@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.config.code import EnvName
-from flatwater.metrics.figures import format_whole, short_seconds
+from flatwater.metrics.short_numbers import format_whole, short_seconds
 from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Recipe
 from flatwater.recipes.evolve.config import MembersRunConfig

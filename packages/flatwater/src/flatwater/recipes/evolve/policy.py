@@ -13,7 +13,7 @@ from flatwater.algorithms.critics import CriticMembers
 from flatwater.algorithms.discrete_sac import ChosenValue, draw_choice
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
-from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, read_native
+from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, read_native
 from flatwater.nets.actions import mask_logits
 from flatwater.nets.image_values import ImageValues, image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues, add_mask

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.figures import format_whole, short_seconds
+from flatwater.metrics.short_numbers import format_whole, short_seconds
 from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.evolve.config import EvolveRunConfig

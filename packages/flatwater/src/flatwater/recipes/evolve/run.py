@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.api import Algorithm, choose_algorithm
-from flatwater.algorithms.graph import COMPILER_BYTES
+from flatwater.algorithms.compilation import COMPILER_BYTES
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_step_alarms
 from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
-from flatwater.recipes.evolve.left_out import decide_settings, decision_notes
+from flatwater.recipes.evolve.setting_decisions import decide_settings, decision_notes
 from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.world_run import WorldRun, build_run_world
+from flatwater.trainers.evolve.learning import bind_learning
+from flatwater.trainers.evolve.population_evaluator import CHAMPION, RANDOM
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import TRIAL, Population, build_population
-from flatwater.trainers.evolve.training_phase import bind_learning
-from flatwater.trainers.evolve.trial import CHAMPION, RANDOM
 from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.torch_ops import peak_bytes

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flatwater.cluster.share import Span, worker_shares
+from flatwater.cluster.work_division import Span, worker_shares
 from flatwater.runs.config import WorkersRunConfig, check_workers_run
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater_watch.errors import require

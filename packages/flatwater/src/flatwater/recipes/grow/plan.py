@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from flatwater.cluster.share import Span
+from flatwater.cluster.work_division import Span
 from flatwater.envs.growing.own_host import torch_error_text
 from flatwater.envs.growing.simulator import GrowingEnvs, measure_hosts_, sub_pool, train_hosts_
 from flatwater.envs.growing.stream import image_numbers

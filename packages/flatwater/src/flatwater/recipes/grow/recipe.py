@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flatwater.metrics.figures import format_explained_share, format_percent, short_seconds
+from flatwater.metrics.short_numbers import format_explained_share, format_percent, short_seconds
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater.recipes.grow.config import GrowRunConfig

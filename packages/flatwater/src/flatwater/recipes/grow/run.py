@@ -10,7 +10,7 @@ from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.recipes.grow.data import fingerprints
+from flatwater.recipes.grow.fingerprints import fingerprints
 from flatwater.recipes.grow.lives import write_lives
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.score import GrowScore, score_policy

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.cluster.share import split_spans
+from flatwater.cluster.work_division import split_spans
 from flatwater.cluster.worker_client import Worker
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
-from flatwater.recipes.grow.data import fingerprints
+from flatwater.recipes.grow.fingerprints import fingerprints
 from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_tensors
 from flatwater.trainers.grow.executor import Columns, LocalGroupExecutor

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.figures import format_explained_share, format_small, short_seconds, whole_share
+from flatwater.metrics.short_numbers import format_explained_share, format_small, short_seconds, whole_share
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig

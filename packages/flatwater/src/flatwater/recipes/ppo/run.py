@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.algorithms.graph import COMPILER_BYTES
+from flatwater.algorithms.compilation import COMPILER_BYTES
 from flatwater.algorithms.learner import Learner, forward_step, weight_views
 from flatwater.algorithms.on_policy import advance_state_
 from flatwater.envs.kinds import agent_rows
@@ -22,7 +22,7 @@ from flatwater.envs.wrapped.turns_world import TurnsWorld, replace_opponents
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.left_out import decide_settings, decision_notes
+from flatwater.recipes.ppo.setting_decisions import decide_settings, decision_notes
 from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings

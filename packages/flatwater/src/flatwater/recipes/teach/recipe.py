@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.figures import format_explained_share, format_percent
+from flatwater.metrics.short_numbers import format_explained_share, format_percent
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig

@@ -14,12 +14,12 @@ import torch
 from flatwater.algorithms.learner import build_learner, weight_views
 from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.config.toml import load_config
-from flatwater.envs.exact import WorldPlayer
+from flatwater.envs.exactness import WorldPlayer
 from flatwater.envs.world import Array, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.planner import Plan
-from flatwater.recipes.ppo.left_out import decide_settings
 from flatwater.recipes.ppo.run import BlocksRun, allocate, build_worlds, plan_blocks
+from flatwater.recipes.ppo.setting_decisions import decide_settings
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.machine import find_device

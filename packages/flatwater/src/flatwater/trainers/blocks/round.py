@@ -11,7 +11,7 @@ from flatwater.envs.kinds import agent_rows
 from flatwater.envs.world import Teacher, World
 from flatwater.trainers import on_policy
 from flatwater.trainers.blocks.collect import BlockCollector
-from flatwater.trainers.blocks.held_out import build_evaluator
+from flatwater.trainers.blocks.held_out_evaluator import build_evaluator
 from flatwater.trainers.blocks.opponents import EARLIER, bind_opponents_
 from flatwater.trainers.blocks.rewards import scale_rewards_
 from flatwater.trainers.blocks.state import BlocksSetup, BlocksState, KindsState, PolicyPart, policy_parts

@@ -30,7 +30,7 @@ from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater.trainers.blocks.opponents import EARLIER, EarlierPolicies, build_earlier
 from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
-from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged_numbers
+from flatwater.trainers.logged_numbers import OWN, LoggedNumbers, build_logged_numbers
 from flatwater.trainers.loop import Progress
 from flatwater.trainers.on_policy import OnPolicySetup
 from flatwater_watch.errors import ConfigError, require

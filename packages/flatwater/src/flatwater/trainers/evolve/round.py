@@ -5,10 +5,10 @@ from typing import Any
 from flatwater.algorithms.api import read_tally_
 from flatwater.algorithms.schedules import lr_factor
 from flatwater.evolution.generation import crown_best_, evolve_
+from flatwater.trainers.evolve.population_evaluator import MEMBERS, build_evaluator
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import Population
 from flatwater.trainers.evolve.training_phase import PARTS, TrainingPhase
-from flatwater.trainers.evolve.trial import MEMBERS, build_evaluator
 from flatwater.trainers.loop import Phase
 from flatwater.trainers.profile import Profile
 from flatwater.trainers.world_trainer import Worlds, WorldTrainer

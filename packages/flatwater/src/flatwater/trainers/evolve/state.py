@@ -17,7 +17,7 @@ from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.evolve.setup import EvolveSetup
-from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged_numbers
+from flatwater.trainers.logged_numbers import OWN, LoggedNumbers, build_logged_numbers
 from flatwater.trainers.loop import Progress
 
 CPU = torch.device("cpu")

@@ -1,47 +1,25 @@
 """The training phase: one step of every environment, then updates of every member from all members' transitions."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Draw, check_result_shape, perturb
+from flatwater.algorithms.api import check_result_shape, perturb
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Spaces, Teacher, World, check_actions
+from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.nets.actions import draw_random_choice, mask_logits
 from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
-from flatwater.replay.batch import Batch
-from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
+from flatwater.replay.ring import append_, start_
 from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_, view_episodes
+from flatwater.trainers.evolve.action_scale import ActionScale
+from flatwater.trainers.evolve.learning import bind_learning
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import EPISODES, RETURNS, TRAINING, Population
 from flatwater.trainers.profile import Profile
 
 PARTS = ("actor", "env", "store", "update")
 """Parts of a step, in the order in which the profile shows them."""
-
-
-class ActionScale:
-    """The map from actions in [-1, 1] to a world's bounds; choices stay as they are."""
-
-    def __init__(self, spaces: Spaces) -> None:
-        """Read the bounds of actions; in a world without bounds an action is a choice."""
-        self._chooses = spaces.bounds is None
-        # Where an action is a choice, [-1, 1] stands for the missing bounds, and is not used.
-        low, high = np.array(spaces.bounds or [(-1, 1)], np.float32).T
-        self._low, self._high = low, high
-        self._middle, self._half = (low + high) / 2, (high - low) / 2
-
-    def __call__(self, action: Float[Tensor, "*any A"]) -> Array:
-        """Return the world's actions, as an array."""
-        if self._chooses:
-            return np.asarray(action.cpu().numpy())
-        # Clipped, because rounding may leave the bounds.
-        scaled_action: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
-        return scaled_action
 
 
 class TrainingPhase:
@@ -148,34 +126,3 @@ class TrainingPhase:
         begin_(self.world, run.episodes, begins, seeds, self.current_obs, legal=self._legal_array)
         envs = torch.from_numpy(begins).nonzero().squeeze(1)
         start_(run.ring, envs.to(self._setup.device), add_mask(run.coming, self._legal)[envs])
-
-
-def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
-    """Return a function that updates every member once from transitions of all members."""
-    config = setup.config
-    population, micro_batches = config.population.size, config.learner.micro_batches
-    member_groups = [(0, population)]  # all members in one group
-    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups)
-    shape = (population, micro_batches, config.learner.own.batch_size)
-    # The rewards of `steps` steps, discounted by `gamma`, are one transition's.
-    steps, gamma = config.learner.own.reward_steps
-
-    def bind_micro_batch(sample: Drawn, number: int) -> Draw:
-        """Return a function that gathers micro-batch `number` of a draw for members low ... high - 1."""
-
-        def gather_rows(low: int, high: int) -> Batch:
-            weight = None if sample.weight is None else sample.weight[low:high, number]
-            return gather(run.ring, sample.index[low:high, number], weight, steps=steps, gamma=gamma)
-
-        return gather_rows
-
-    def learn_() -> None:
-        """Update all members once from one draw of the replay, and set the drawn transitions' priorities."""
-        # One draw for all; each member has rows of its own in it.
-        sample = draw(run.ring, shape, run.generators["replay"])
-        td_error = update_([bind_micro_batch(sample, number) for number in range(micro_batches)])
-        if config.replay.prioritised and td_error is not None:
-            check_result_shape(config.learner, "update", td_error, shape)
-            set_priorities_(run.ring, sample.index, td_error)
-
-    return learn_

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated
 
 from flatwater.algorithms.on_policy_config import EpisodeConfig
-from flatwater.cluster.share import Span, split_spans
+from flatwater.cluster.work_division import Span, split_spans
 from flatwater.config.code import Code
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.learner import ActingPolicy, make_act, weight_views
-from flatwater.cluster.share import Span
+from flatwater.cluster.work_division import Span
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.lifecycle import OperationMasks
 from flatwater.envs.growing.measures import last_accuracy

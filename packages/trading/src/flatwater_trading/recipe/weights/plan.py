@@ -8,7 +8,8 @@ import torch
 
 from flatwater.algorithms.adam import bind_step
 from flatwater.memory.planner import Plan
-from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, plan_policy_use, with_advice
+from flatwater.runs.phase_measurement import phase_bytes
+from flatwater.runs.planning import META, Alternative, make_plan, plan_policy_use, with_advice
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.cost_rates import RATE_TABLES

@@ -1,6 +1,6 @@
 """The recipe `weights`."""
 
-from flatwater.metrics.figures import format_share
+from flatwater.metrics.short_numbers import format_share
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.recipe import DAYS_TITLE, account_numbers, panel_title

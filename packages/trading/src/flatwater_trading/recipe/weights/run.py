@@ -13,7 +13,7 @@ from flatwater.runs.run import Run
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.benchmark import panel_benchmark
-from flatwater_trading.recipe.lengths import MINIMUM_CONTEXT, shorten_splits, with_fitting_lengths
+from flatwater_trading.recipe.fitting_lengths import MINIMUM_CONTEXT, shorten_splits, with_fitting_lengths
 from flatwater_trading.recipe.panel_policy import Provenance
 from flatwater_trading.recipe.result import NOTES, equity_frame, sheet_frame, write_holdout, write_json
 from flatwater_trading.recipe.run_panel import (

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.metrics.figures import finite_or_none
+from flatwater.metrics.short_numbers import finite_or_none
 from flatwater.state.random import generator
-from flatwater_trading.market import account
+from flatwater_trading.market import equity_measures
 from flatwater_trading.market.baselines import buy_and_hold_equity
 from flatwater_trading.market.config import EpisodeConfig, TradingConfig
 from flatwater_trading.market.costs import Costs
@@ -129,7 +129,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     # Trader -> number of its account. The last account, the learned weights held whole, only gives a total return.
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
-    chance_returns = account.total_return(chance.equity)
+    chance_returns = equity_measures.total_return(chance.equity)
     median = chance_returns.argsort()[(RANDOM_TRADERS - 1) // 2]  # the trader that torch.median takes
     curves = {
         CHAMPION: played_weights.equity[accounts[CHAMPION]],
@@ -157,7 +157,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         weights=weight_frame(panel, days, evaluation.held),
         held_share=evaluation.held_share,
         rest=evaluation.rest,
-        learned_return=float(account.total_return(played_weights.equity[-1])),
+        learned_return=float(equity_measures.total_return(played_weights.equity[-1])),
         stopped=None if evaluation.config.account.stop is None else int(played_weights.stopped[accounts[CHAMPION]]),
     )
 
@@ -249,13 +249,13 @@ def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
 
 def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, float]:
     """Return the measures of an equity curve by name; alpha and beta are to the market's curve."""
-    alpha, beta = account.alpha_beta(curve, market, a_year)
+    alpha, beta = equity_measures.alpha_beta(curve, market, a_year)
     measures = {
-        "total_return": account.total_return(curve),
-        "sharpe": account.sharpe(curve, a_year),
-        "drawdown": account.drawdown(curve),
-        "sortino": account.sortino(curve, a_year),
-        "calmar": account.calmar(curve, a_year),
+        "total_return": equity_measures.total_return(curve),
+        "sharpe": equity_measures.sharpe(curve, a_year),
+        "drawdown": equity_measures.drawdown(curve),
+        "sortino": equity_measures.sortino(curve, a_year),
+        "calmar": equity_measures.calmar(curve, a_year),
         "alpha": alpha,
         "beta": beta,
     }
@@ -266,8 +266,8 @@ def _account_measures(played_weights: PlayedWeights, number: int) -> dict[str, f
     """Return exposure, turnover, trades and costs of the account `number` of the batch, by name."""
     equity = played_weights.equity[number]
     return {
-        "exposure": float(account.exposure(equity, played_weights.invested[number])),
-        "turnover": float(account.turnover(equity, played_weights.traded[number])),
+        "exposure": float(equity_measures.exposure(equity, played_weights.invested[number])),
+        "turnover": float(equity_measures.turnover(equity, played_weights.traded[number])),
         "trades": float(played_weights.trades[number]),
         "costs": float(played_weights.cost[number] / equity.mean()),
     }

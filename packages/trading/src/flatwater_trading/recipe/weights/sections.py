@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from flatwater.metrics.lines import spread_indexes
+from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.reports.course import Sections, course_chart, metric_line, update_charts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph

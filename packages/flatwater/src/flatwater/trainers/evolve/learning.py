@@ -1,0 +1,40 @@
+"""An update of every member from the shared replay: bound to its transitions and priorities once, called for each."""
+
+from collections.abc import Callable
+
+from flatwater.algorithms.api import Draw, check_result_shape
+from flatwater.replay.batch import Batch
+from flatwater.replay.ring import Drawn, draw, gather, set_priorities_
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.evolve.state import Population
+
+
+def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
+    """Return a function that updates every member once from transitions of all members."""
+    config = setup.config
+    population, micro_batches = config.population.size, config.learner.micro_batches
+    member_groups = [(0, population)]  # all members in one group
+    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups)
+    shape = (population, micro_batches, config.learner.own.batch_size)
+    # The rewards of `steps` steps, discounted by `gamma`, are one transition's.
+    steps, gamma = config.learner.own.reward_steps
+
+    def bind_micro_batch(sample: Drawn, number: int) -> Draw:
+        """Return a function that gathers micro-batch `number` of a draw for members low ... high - 1."""
+
+        def gather_rows(low: int, high: int) -> Batch:
+            weight = None if sample.weight is None else sample.weight[low:high, number]
+            return gather(run.ring, sample.index[low:high, number], weight, steps=steps, gamma=gamma)
+
+        return gather_rows
+
+    def learn_() -> None:
+        """Update all members once from one draw of the replay, and set the drawn transitions' priorities."""
+        # One draw for all; each member has rows of its own in it.
+        sample = draw(run.ring, shape, run.generators["replay"])
+        td_error = update_([bind_micro_batch(sample, number) for number in range(micro_batches)])
+        if config.replay.prioritised and td_error is not None:
+            check_result_shape(config.learner, "update", td_error, shape)
+            set_priorities_(run.ring, sample.index, td_error)
+
+    return learn_

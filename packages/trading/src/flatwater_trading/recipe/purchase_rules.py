@@ -1,0 +1,228 @@
+"""The choice of a champion's rule of purchases: its scores of the validation days are played again by other rules.
+
+A rule says how long a position is held, how many are bought at a close, and at which gain they are sold. It can limit
+returns more than the scores do. No rule enters an observation, so nothing is trained for it. The choice reads
+validation days alone, as that of the champion does, and each rule besides that of the settings is a try.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.metrics.short_numbers import finite_or_none
+from flatwater_trading.market import equity_measures
+from flatwater_trading.market.config import TradeConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator, build_simulator
+from flatwater_trading.recipe.return_difference import estimate_difference, period_returns
+from flatwater_trading.recipe.threads import one_thread
+from flatwater_trading.training.config import ErlConfig
+from flatwater_trading.training.play import PlannedActions, SlicePlay, play_slices_
+from flatwater_trading.training.setup import ErlSetup
+from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.phrases import count_phrase
+
+USUAL_HOLD_DAYS, USUAL_PURCHASES = (5, 10, 40), (3,)
+"""Other holding times and numbers of purchases a day that are tried where the settings leave them open."""
+
+
+@dataclass(frozen=True)
+class RuleChoice:
+    """The rule by which a champion trades, and what each rule earned on the validation days."""
+
+    chosen: TradeConfig
+    """The rule that surely earned most; that of the settings if none was tried or none surely earned more."""
+    tried: Mapping[TradeConfig, float]
+    """Total return by rule, that of the settings first; empty if there was no other."""
+    unit: str
+    """Name of a row, such as `day`."""
+
+    @property
+    def tries(self) -> int:
+        """Number of rules that were tried besides that of the settings."""
+        return max(0, len(self.tried) - 1)
+
+    @property
+    def unchosen(self) -> TradeConfig | None:
+        """The rule of the settings, if another was chosen."""
+        settings_rule = next(iter(self.tried), self.chosen)
+        return None if settings_rule == self.chosen else settings_rule
+
+    def describe(self, unchosen_return: float | None) -> str:
+        """Return a sentence with the chosen rule, the number of tries, and the return of the played days without it.
+
+        Args:
+            unchosen_return: return of the same scores by `unchosen`; None without such a rule.
+        """
+        if not self.tried:
+            return ""
+        words = describe_rule(rule_numbers(self.chosen), self.unit)
+        other = ", the rule of the settings"
+        if self.unchosen is not None:
+            settings_words = describe_rule(rule_numbers(self.unchosen), self.unit)
+            other = f". The rule of the settings ({settings_words}) would have returned {unchosen_return:+.1%}"
+        return f"Its rule was chosen on the validation days among {len(self.tried)}: {words}{other}."
+
+    def to_json(self, unchosen_return: float | None) -> dict[str, Any]:
+        """Return plain values: the chosen rule, each that was tried with its return, and the `unchosen_return`."""
+        tried_rules = [rule_numbers(rule) | {"return": finite_or_none(value)} for rule, value in self.tried.items()]
+        unchosen = None if unchosen_return is None else finite_or_none(unchosen_return)
+        return {"chosen": rule_numbers(self.chosen), "tried": tried_rules, "unchosen_return": unchosen}
+
+
+def rule_numbers(rule: TradeConfig) -> dict[str, Any]:
+    """Return the numbers of a rule that can be chosen; `target` is None if the trader's actions set the targets."""
+    target = rule.target_high if rule.target_low == rule.target_high else None
+    return {"hold_days": rule.hold_days, "purchases_a_day": rule.purchases_a_day, "target": target}
+
+
+def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
+    """Describe a rule in words, from the numbers of `rule_numbers`."""
+    hold, count, target = numbers["hold_days"], numbers["purchases_a_day"], numbers["target"]
+    sale = "" if target is None else f", sold at +{target:g}%"
+    return f"held for {count_phrase(hold, unit)}, {count_phrase(count, 'purchase')} a {unit}{sale}"
+
+
+def candidate_changes(config: ErlConfig, instruments: int) -> list[list[dict[str, Any]]]:
+    """Return the changes to the rule of the settings that are tried: a list for each number of a rule.
+
+    The lists are of the holding times, the purchases a day, and the targets; a change is a mapping of field to value,
+    such as `{"hold_days": 5}`.
+
+    Args:
+        config: settings; what the user has changed in `env.trade` is not chosen, unless `choice` has values for it.
+        instruments: number of instruments that can be bought, the most purchases of a day.
+    """
+    rule, choice, usual_rule = config.env.trade, config.choice, TradeConfig()
+    if not choice.by_validation:
+        return []
+    hold_days, purchases = choice.hold_days, choice.purchases_a_day
+    if hold_days is None:
+        hold_days = USUAL_HOLD_DAYS if rule.hold_days == usual_rule.hold_days else ()
+    if purchases is None:
+        purchases = USUAL_PURCHASES if rule.purchases_a_day == usual_rule.purchases_a_day else ()
+        purchases = tuple(count for count in purchases if count <= instruments)
+    changes: list[list[dict[str, Any]]] = [
+        [{"hold_days": rows} for rows in hold_days],
+        [{"purchases_a_day": count} for count in purchases],
+        [{"target_low": target, "target_high": target} for target in choice.targets],
+    ]
+    # What changes nothing is no candidate.
+    return [[change for change in alternatives if replace(rule, **change) != rule] for alternatives in changes]
+
+
+def candidate_count(config: ErlConfig, instruments: int) -> int:
+    """Return the number of rules that are tried besides that of the settings."""
+    return sum(map(len, candidate_changes(config, instruments)))
+
+
+def largest_rule(config: ErlConfig, instruments: int) -> TradeConfig:
+    """Return a rule with the longest holding time and the most purchases of all that may be chosen, for plans."""
+    rule = config.env.trade
+    changes = chain.from_iterable(candidate_changes(config, instruments))
+    rules = [replace(rule, **change) for change in changes]
+    hold, count = (max(getattr(each, name) for each in (rule, *rules)) for name in ("hold_days", "purchases_a_day"))
+    return replace(rule, hold_days=hold, purchases_a_day=count)
+
+
+def with_rule(setup: ErlSetup, rule: TradeConfig) -> ErlSetup:
+    """Return the setup with another rule of purchases."""
+    config = setup.config
+    return replace(setup, config=replace(config, env=replace(config.env, trade=rule)))
+
+
+def make_simulator(setup: ErlSetup, market: Market, *, batch: int, days: int) -> Simulator:
+    """Build a simulator of `batch` episodes of `days` days, by the rules of the setup."""
+    return build_simulator(
+        setup.config.env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device
+    )
+
+
+def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *, unit: str) -> RuleChoice:
+    """Choose the rule by which the champion earns most on the validation days, of those that surely earn more.
+
+    The holding time comes first, then the purchases a day, then the target. A rule takes the place of the one before it
+    only if the 90 % interval of their difference lies above 0: on real prices a year of validation often prefers
+    another rule by luck, and one that trades more often costs more.
+
+    Args:
+        setup: settings and networks.
+        market: prices, of which those of the validation days and of the context before them are read.
+        actor: weights of the champion.
+        unit: name of a row.
+    """
+    rule, validation = setup.config.env.trade, setup.splits.validation
+    changes = candidate_changes(setup.config, len(market.investable))
+    if not any(changes):
+        return RuleChoice(rule, {}, unit)
+    first_row = torch.tensor([validation.first], device=setup.device)
+    # On one thread, whatever the command uses: another order of sums must not choose another rule.
+    with one_thread():
+        simulator = make_simulator(setup, market, batch=1, days=len(validation))
+        planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
+        returns, returns_by_period = {rule: final_return(simulator)}, {rule: period_returns(simulator.logs.equity[0])}
+        # One number after the other, each beside the rule that is chosen before: far fewer plays and tries than all
+        # combinations.
+        for alternatives in changes:
+            candidates = [replace(rule, **change) for change in alternatives]
+            for each in candidates:
+                played_simulator = play_planned_actions(
+                    with_rule(setup, each), market, planned_actions, actor, first_row=first_row
+                )
+                returns[each], returns_by_period[each] = (
+                    final_return(played_simulator),
+                    period_returns(played_simulator.logs.equity[0]),
+                )
+            surer = [each for each in candidates if earns_more(returns_by_period[each], returns_by_period[rule])]
+            rule = max((rule, *surer), key=returns.__getitem__)
+    return RuleChoice(rule, returns, unit)
+
+
+def earns_more(returns: np.ndarray, other_returns: np.ndarray) -> bool:
+    """Return whether returns of each period are surely the higher ones: the interval of their lead lies above 0."""
+    return estimate_difference(returns, other_returns, a_year=1).low > 0
+
+
+def measure_choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -> int:
+    """Return the peak bytes of the tensors that `choose_rule` makes; all arguments are on the meta device."""
+    validation, instruments = setup.splits.validation, len(market.investable)
+    largest = with_rule(setup, largest_rule(setup.config, instruments))
+
+    def play() -> None:
+        """Take the steps of `choose_rule`, of the rules the largest alone."""
+        first = torch.empty(1, dtype=torch.int64, device=setup.device)
+        simulator = make_simulator(setup, market, batch=1, days=len(validation))
+        planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
+        play_planned_actions(largest, market, planned_actions, actor, first_row=first)
+
+    return peak_bytes(play) if candidate_count(setup.config, instruments) else 0
+
+
+def final_return(simulator: Simulator) -> float:
+    """Return the total return of the first episode."""
+    return float(equity_measures.total_return(simulator.logs.equity)[0])
+
+
+def play_planned_actions(
+    setup: ErlSetup, market: Market, planned_actions: PlannedActions, actor: Float[Tensor, "1 n"], *, first_row: Tensor
+) -> Simulator:
+    """Play the planned actions of an actor again, by the setup's rule of purchases; return the simulator at the end.
+
+    Args:
+        setup: settings, with the rule, and networks.
+        market: prices of the days.
+        planned_actions: actions as `play_slices_` gave them.
+        actor: weights of the actor.
+        first_row: first row that is played.
+    """
+    simulator = make_simulator(setup, market, batch=1, days=planned_actions.actions_or_hidden.shape[2])
+    play = SlicePlay(setup, market, simulator, planned_actions, actor)
+    play.begin_(first_row)
+    play.play_()
+    return simulator
