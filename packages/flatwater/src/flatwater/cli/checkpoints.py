@@ -36,7 +36,8 @@ class Checkpoints:
                 _list_url_checkpoints(self.run) if is_url(self.run) else _list_folder_checkpoints(Path(self.run))
             )
         if self.json:
-            print(json_format.dumps({"checkpoints": [_json_entry(*entry) for entry in checkpoints]}, indent=1))
+            entries = [_json_entry(manifest, problems) for manifest, problems in checkpoints]
+            print(json_format.dumps({"checkpoints": entries}, indent=1))
         else:
             _print_checkpoints(self.run, checkpoints)
         return 0
@@ -190,6 +191,7 @@ class MirrorCommand:
             """Show the bytes that were sent so far."""
             nonlocal sent_bytes
             sent_bytes += count
+            # `status` is the display that is opened below.
             status.update(f"sending … {format_bytes(sent_bytes)}")
 
         def note(line: str) -> None:

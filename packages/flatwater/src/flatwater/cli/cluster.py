@@ -33,9 +33,8 @@ class ClusterCheck:
         ray.connect(self.address)
         own_facts = version_facts()
         nodes = ray.nodes()
-        for node, their_facts in zip(
-            nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True
-        ):
+        facts_of_nodes = ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts")  # each node calls it
+        for node, their_facts in zip(nodes, facts_of_nodes, strict=True):
             # Only facts that this machine has are compared: the node's other facts say nothing about the numbers.
             differences = [
                 f"{name} {their_facts[name]} there, {own_facts[name]} here"

@@ -95,7 +95,7 @@ def show_rows(title: str, letters: str, rows: "Rows", console: Any) -> None:  # 
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(title, max_width=FIRST_COLUMN, overflow="fold")
-    width = max(6, (console.width - FIRST_COLUMN) // len(letters) - 2)  # two for the space between columns
+    width = max(6, (console.width - FIRST_COLUMN) // len(letters) - 2)  # 2: the space between columns
     for letter in letters:
         table.add_column(letter, justify="right", max_width=width, overflow="fold")
     for name, cells in rows:

@@ -95,6 +95,7 @@ def second_words(options: Options) -> dict[str, list[str]]:
 def bash_script(options: Options, shell: str) -> str:
     """Return the script for bash, or for zsh, which loads bash's after one more line."""
     pairs = second_words(options)
+    # What may follow no word, the first word of two, and a whole command with or without further words.
     cases = [f'        "") known="{" ".join(first_words(options))} --help --version" ;;']
     cases += [f'        "{first}") known="{" ".join(second)} --help" ;;' for first, second in pairs.items()]
     cases += [
@@ -110,6 +111,7 @@ def fish_script(options: Options) -> str:
     lines = [f"# Completion of flatwater for fish. Load it with: {LOAD_COMMANDS['fish']}"]
     lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")
     for first, second in second_words(options).items():
+        # The second word is completed until one of them was typed.
         before_second = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(second)}"
         lines.append(f"complete -c flatwater -n '{before_second}' -f -a '{' '.join(second)}'")
     for command, names in options.items():

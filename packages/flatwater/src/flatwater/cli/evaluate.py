@@ -111,7 +111,7 @@ class Export(WithTrust, WithBudget):
         with terminal(to_stderr=True).status("reading the run and exporting its trained policy …"):
             exports = export_files(load(self.run), self.to)
             if self.plan:  # of several files, which are written one after the other, the largest
-                plans = [plan_export(own, self.to.suffix, self.budget) for own in exports.values()]
+                plans = [plan_export(export, self.to.suffix, self.budget) for export in exports.values()]
                 return print_plan(max(plans, key=lambda plan: plan.needed_bytes), as_json=False)
             difference = write_exports(exports, self.budget)
         for file in exports:

@@ -44,9 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_descriptors()  # else the next file that is opened would get a closed descriptor 0 to 2, and our output
     errors = surviving_stream(error_stream())
+    # `run_printing` reports by itself that stdout cannot be written, say to a closed pipe.
     code = run_printing(lambda: run_to_end(words, errors), lambda message: print_error(errors, message))
-    if arguments is None:
-        gc.freeze()  # the process ends here: a last search for garbage in all of torch would take 0.4 CPU s
+    if arguments is None:  # the words are the process's own, and it ends now
+        gc.freeze()  # a last search for garbage in all of torch would take 0.4 CPU s
     return code
 
 
@@ -55,7 +56,7 @@ def run_to_end(words: list[str], errors: TextIO) -> int:
     try:
         return run_and_report(words, errors)
     except Exception as fault:
-        if output_error(fault) is not None:
+        if output_error(fault) is not None:  # a fault of stdout: `main` reports it
             raise
         return report_uncaught(errors, fault, words)
     # tyro raises SystemExit after it has printed help or an error; any other one is an exit() in the user's code.
@@ -105,7 +106,8 @@ def message_with_traceback(fault: FlatwaterError, words: list[str]) -> str:
 def report_uncaught(errors: TextIO, fault: BaseException, words: list[str]) -> int:
     """Print an exception that nothing else has caught. Returns the exit code."""
     user_line = user_code_line(fault)
-    # The user's code comes first, as any class of error below may have been raised in it.
+    # The user's code comes first, as any class of error below may have been raised in it. But the lack of memory is
+    # rarely a mistake of the line at which it shows.
     if user_line is not None and not isinstance(fault, MemoryError):
         from flatwater.cli.fault import describe_user_fault
 
@@ -139,7 +141,7 @@ def dispatch(words: Sequence[str], errors: TextIO) -> int:
     command_words = find_command(words)
     if command_words is not None:
         return run_command(command_words, words[len(command_words) :])
-    group = [command for command in commands() if command[0] == words[0]]
+    group = [command for command in commands() if command[0] == words[0]]  # `cluster` for `cluster check`
     if group and (len(words) == 1 or words[1] in HELP):
         sys.stdout.write(help_overview(group))
         return 0
@@ -167,11 +169,13 @@ def command_class(command: tuple[str, ...]) -> type[Any]:
     """Return the class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in RECIPE_COMMANDS:
-        return cast("type[Any]", load_row("commands", " ".join(command), command_row(command)[0]))
+        import_path, _ = command_row(command)
+        return cast("type[Any]", load_row("commands", " ".join(command), import_path))
     from flatwater.cli.settings import with_recipe_settings
     from flatwater.recipe import find_recipe
 
-    return with_recipe_settings(load_named_object(RECIPE_COMMANDS[verb][0]), find_recipe(recipe[0], GIVEN_PERMIT))
+    import_path, _ = RECIPE_COMMANDS[verb]
+    return with_recipe_settings(load_named_object(import_path), find_recipe(recipe[0], GIVEN_PERMIT))
 
 
 def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -181,7 +185,8 @@ def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
     program = " ".join(("flatwater", *command))
     read_options = interface.read if isinstance(interface, _SelfParsing) else _make_reader(interface)
     with trust_code(TRUST in options):  # needed before the options are parsed: their defaults may come from a folder
-        return read_options(program, options)()
+        call_command = read_options(program, options)
+        return call_command()
 
 
 def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
@@ -193,15 +198,16 @@ def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[
         return command, options
     from flatwater.recipe import find_recipe, recipe_in_env
 
-    if not find_recipe(command[1], GIVEN_PERMIT).elsewhere:  # no recipe replaces this one in other environments
+    verb, recipe_name = command[0], command[1]
+    if not find_recipe(recipe_name, GIVEN_PERMIT).elsewhere:  # no recipe replaces this one in other environments
         return command, options
     from flatwater.cli.settings import environment_option
 
     env, other_options = environment_option(options)
-    recipe_name = recipe_in_env(command[1], env).name
-    if recipe_name == command[1]:  # the recipe's own environment, as if `--env` were left out
+    name_in_env = recipe_in_env(recipe_name, env).name
+    if name_in_env == recipe_name:  # the recipe's own environment, as if `--env` were left out
         return command, other_options
-    return (command[0], recipe_name), options
+    return (verb, name_in_env), options
 
 
 @runtime_checkable
@@ -221,7 +227,7 @@ def _make_reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], 
 def help_overview(group: Iterable[tuple[str, ...]] | None = None) -> str:
     """Return the help text with a line for each command of `group`; None stands for all commands."""
     if group is None:
-        # A dict, so that the equal lines of `plan RECIPE` become one.
+        # By the words in front, so that the equal lines of `plan RECIPE` become one.
         lines = dict(map(_help_line, commands()))
     else:
         lines = {" ".join(command): commands()[command][1] for command in group}
@@ -251,7 +257,8 @@ def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
     _, form = RECIPE_COMMANDS.get(command[0], ("", ""))
     if form:
         return f"{command[0]} RECIPE", form.format("a recipe")
-    return " ".join(command), commands()[command][1]
+    _, help_line = commands()[command]
+    return " ".join(command), help_line
 
 
 def _suggest_word(word: str, known_words: Iterable[str]) -> str:

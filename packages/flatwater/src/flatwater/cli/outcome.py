@@ -46,7 +46,7 @@ def show_group(folder: RunFolder, options: WithDisplay, changes: Mapping[str, An
 
     console = silent_terminal() if options.quiet or options.json else lasting_terminal()
     with closing(group_runs(folder, changes)) as runs:
-        for seed, train in runs:
+        for seed, train in runs:  # `train` trains the run of this seed
             console.print(f"seed {seed}", style="bold")
             outcome = train_and_show(train, options)
             if not outcome.finished:
@@ -61,7 +61,7 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
     """Train, show the result if the run has finished, and return the outcome.
 
     Args:
-        train: takes a console, `listeners`, and the rounds to `profile`.
+        train: trains a run; takes a console, `listeners` of its events, and the rounds to `profile`.
         options: options of the output.
     """
     # A fault in C, such as a write into a read-only mapping, ends the process: its Python line is printed before. A
@@ -95,7 +95,8 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)  # `player` above the players' names
     all_numbers = measured_numbers(recipe, result)
     column_count = WIDE_COLUMNS if console.width >= WIDTH else NARROW_COLUMNS
-    numbers, omitted_titles = all_numbers[:column_count], [number.title for number in all_numbers[column_count:]]
+    numbers = all_numbers[:column_count]
+    omitted_titles = [number.title for number in all_numbers[column_count:]]
     for number in numbers:
         table.add_column(number.title, justify="right", no_wrap=True)
     for player, row in result[recipe.players].items():
@@ -128,7 +129,9 @@ def show_table(view: ShownTable, console: Console) -> None:
 
 def _cell(value: float | str | None, form: str) -> str:
     """Return a number as its format string `form` writes it, a dash for None, and a text unchanged."""
-    return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
+    if isinstance(value, str):
+        return value
+    return "-" if value is None else write_value(form, value)
 
 
 WIDE_COLUMNS, NARROW_COLUMNS = 8, 6

@@ -118,7 +118,8 @@ def _add_worker_rows(table: Table, plan: PlannedRun) -> None:
         table.add_row(f"{workers_text}, set aside in the cluster", style="dim")
     else:
         table.add_row(workers_text, *_cells(sum(plan.workers), plan.needed_bytes), style="dim")
-    table.add_row("  the state in each, exactly", *_cells(state_bytes, plan.needed_bytes)[:2], style="dim")
+    size_and_share = _cells(state_bytes, plan.needed_bytes)[:2]  # no bar: these bytes are in the row above
+    table.add_row("  the state in each, exactly", *size_and_share, style="dim")
 
 
 def _show_verdict(plan: PlannedRun, console: Console) -> None:
@@ -151,7 +152,8 @@ def machine_table(nodes: Sequence[NodePlan]) -> Table:
     for name in ("theirs", "mapped", "store", "wanted", "there"):
         table.add_column(name, justify="right", no_wrap=True, min_width=SIZE_WIDTH)
     for node in nodes:
-        private_bytes, wants = node.workers * node.wants.worker, node.wants
+        wants = node.wants
+        private_bytes = node.workers * wants.worker
         # In the order of the columns: workers, mapped file, object store, all of these, and what is available.
         sizes = (private_bytes, wants.mapped, node.machine.store, node.needed_bytes, node.available_bytes)
         style = "" if node.fits else "bold red"

@@ -55,8 +55,8 @@ class Report:
 
         if not (Path(self.run) / "config.toml").is_file():
             raise ConfigError(f"--every: expected the folder of a run, got {self.run}. Leave --every out.")
-        # Counts of rounds, here 0, only tell a stopped run from a finished one.
-        return run_state(open_folder(Path(self.run)), 0, 0) == "training"
+        # The counts of rounds only tell a stopped run from a finished one.
+        return run_state(open_folder(Path(self.run)), rounds_done=0, rounds=0) == "training"
 
     def _draw(self) -> None:
         """Write the page of a run, a watch's file, or a package's folder such as a study; print the page's path."""
@@ -69,9 +69,10 @@ class Report:
         if path.is_file():
             page_file, size = self._write_watch_page()
         elif kind := plugin_folder_kind("pages", path):
-            make_page = load_row("pages", kind, group_rows("pages")[kind][1])
-            default_file, page = make_page(path)
-            page_file, size = self._write_page(default_file, page)
+            _, import_path = group_rows("pages")[kind]
+            prepare_page = load_row("pages", kind, import_path)
+            default_file, make_page = prepare_page(path)  # the page is made only if its file can be written
+            page_file, size = self._write_page(default_file, make_page)
         else:
             page_file, size = self._write_run_page()
         say(f"{page_file}  {format_bytes(size)}")
@@ -100,10 +101,10 @@ class Report:
         watch = read_watch(file)
         return self._write_page(file.with_suffix(".html"), lambda: watch_page(watch, datetime.now().astimezone()))
 
-    def _write_page(self, default_file: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
+    def _write_page(self, default_file: Path, make_page: Callable[[], str]) -> tuple[WrittenResult, int]:
         """Write the page to the file of --out, or to `default_file`. Returns the page's file and size in bytes."""
         file = self.out if self.out is not None else default_file
-        # Checked before the page is made, which may take a while.
+        # Checked before the page is made, which may take a while. The words begin the message of an error.
         check_output("--out" if self.out is not None else "without --out,", file, PAGE_OUTPUT, run_default=default_file)
-        content = page().encode(errors="replace")
+        content = make_page().encode(errors="replace")
         return write_output(file, content, PAGE_OUTPUT, run_default=default_file), len(content)

@@ -62,8 +62,10 @@ class Runs:
                     f"--page {self.page}: expected a folder of runs, got a URL, where there are no reports to link to."
                 )
         runs = list_mirrored_runs(self.folder) if remote else list_runs(Path(self.folder))
-        runs = runs if self.tag is None else filter_by_tag(runs, self.tag)
-        runs = runs if self.sort is None else rank_runs(runs, self.sort)
+        if self.tag is not None:
+            runs = filter_by_tag(runs, self.tag)
+        if self.sort is not None:
+            runs = rank_runs(runs, self.sort)
         if self.json:
             sys.stdout.write(json.dumps({"runs": [asdict(run) for run in runs]}, indent=1) + "\n")
         else:
@@ -108,7 +110,7 @@ class Runs:
             table.add_column(title, justify="right", no_wrap=True)
         for run in runs:
             progress, score = f"{run.done}/{run.rounds}", shown_score(run, self.sort)
-            state = f"{run.state}*" if run.doubt else run.state
+            state = f"{run.state}*" if run.doubt else run.state  # the star is explained below the table
             table.add_row(
                 run.name, run.trainer, state, progress, score, short_bytes(run.bytes), _short_date(run.changed)
             )

@@ -24,7 +24,7 @@ class FileSettings:
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options on top of the settings of the file that --config names, and those on top of a preset's."""
+        """Read the options: they win over the settings in the file of `--config`, and these over those of a preset."""
         return cls.read_with_base(program, options, _base_settings(cls.config_type, options))
 
     @classmethod
@@ -44,19 +44,19 @@ class FileSettings:
         absent = absent_settings(cls.config_type)
         # `--learner.lr=1` belongs to the setting `learner`.
         for option in (word.partition("=")[0] for word in options if word.startswith("--")):
-            if reason := absent.get(option[2:].partition(".")[0].replace("-", "_")):
+            setting_name = option[2:].partition(".")[0].replace("-", "_")
+            if reason := absent.get(setting_name):
                 raise ConfigError(f"{option}: {reason}")
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
         learner = settings.get("learner")
         algorithm = option_value("--learner.algorithm", options)
-        if (
-            isinstance(learner, AlgorithmConfig | BlockAlgorithmConfig)
-            and algorithm is not None
-            and any(map(custom_algorithm_place, (algorithm, learner.algorithm)))
-        ):
+        if isinstance(learner, AlgorithmConfig | BlockAlgorithmConfig) and algorithm is not None:
             # The settings of a custom algorithm become options, so it must be chosen before options are parsed.
-            settings["learner"] = learner.with_algorithm(algorithm)
-            _refuse_lost_settings(learner, settings["learner"], options)
+            is_custom = any(custom_algorithm_place(name) for name in (algorithm, learner.algorithm))
+            if is_custom:
+                settings["learner"] = learner.with_algorithm(algorithm)
+                _refuse_lost_settings(learner, settings["learner"], options)
+        # The help lists the command's own options before the settings.
         return read_options(
             cls, program, options, cls(**settings, **own_fields), epilog=cls.help_more, last_fields=settings
         )
@@ -102,6 +102,7 @@ def _base_settings(config_type: type[Any], options: Sequence[str]) -> Any:  # no
     from flatwater.presets.lookup import preset_settings
     from flatwater.runs.trust import load_settings
 
+    # Only to choose the preset: so it does not matter that values of options are texts here.
     given_settings = {} if file is None else read_toml(file)
     given_settings |= {name: option_value(f"--{name.replace('_', '-')}", options) for name in names}
     if given_settings.get("preset") == "None":  # as tyro reads the word
@@ -157,7 +158,9 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
 
 
 def with_folder_settings(options: Sequence[str], settings_file: str) -> list[str]:
-    """Return the options, after `--config RUN/base.toml` if `--run` is a sweep or study and no `--config` is given.
+    """Return the options, with `--config RUN/base.toml` before them if `--run` names a sweep or study to go on with.
+
+    If the options have a `--config`, they stay as they are.
 
     Args:
         options: words after the command.

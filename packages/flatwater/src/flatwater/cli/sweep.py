@@ -75,7 +75,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
 
     # With --json stdout has the result alone.
     console = silent_terminal() if command.quiet else lasting_terminal(to_stderr=command.json)
-    errors = lasting_terminal(to_stderr=True) if command.quiet else console
+    errors = lasting_terminal(to_stderr=True) if command.quiet else console  # --quiet keeps errors
     order = SweepOrder(
         config=config,
         space=command.space,
@@ -89,7 +89,7 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
         sys.stdout.write(json.dumps(outcome.to_json(), indent=1) + "\n")
     else:
         show_trials(outcome, console)
-    if outcome.stop.signal:
+    if outcome.stop.signal:  # ended by Ctrl-C or another signal
         command_line = shlex.join(["flatwater", "sweep", outcome.trainer, "--run", str(outcome.folder.path)])
         console.print(f"stopped. Go on with: {command_line}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
@@ -122,7 +122,7 @@ def show_trials(outcome: "SweepOutcome", console: Any) -> None:  # noqa: ANN401 
             str(line.round),
             "" if line.value is None else f"{line.value:.4g}",
             line.state,
-            Text("\n".join([settings, *line.reason.splitlines()[:1]])),
+            Text("\n".join([settings, *line.reason.splitlines()[:1]])),  # the reason's first line, if there is one
             style="bold" if line is outcome.best_trial else "",
         )
     console.print(table)

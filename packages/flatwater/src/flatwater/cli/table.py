@@ -52,7 +52,7 @@ def commands() -> Mapping[tuple[str, ...], Row]:
     Raises:
         ConfigError: two installed packages have a command of the same name.
     """
-    # The form of `train` is empty: its line is the recipe's own.
+    # Each command that takes a recipe, with each recipe. The form of `train` is empty: its line is the recipe's own.
     recipe_commands = {
         (verb, name): (import_path, form.format(f"`train {name}`") or recipe_line)
         for verb, (import_path, form) in RECIPE_COMMANDS.items()

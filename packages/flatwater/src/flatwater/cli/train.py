@@ -61,7 +61,8 @@ class Train(WithTrust, WithDisplay, NewRun):
             from flatwater.runs.session import start_new_run
 
         if self.seeds is not None:
-            return show_group(create_group(settings, self.seeds, self.run), self, {})
+            return show_group(create_group(settings, self.seeds, self.run), self, changes={})
+        # `display`: listeners of events, and rounds to profile.
         return show_outcome(lambda console, **display: start_new_run(settings, self.run, console, **display), self)
 
 
@@ -116,9 +117,10 @@ class Resume(WithTrust, WithDisplay):
         Raises:
             ConfigError: an option is a setting, such as `--learner.lr`: a run keeps its own.
         """
+        # By the dot: no option of this command has one.
         setting = next((word for word in options if word.startswith("--") and "." in word.partition("=")[0]), None)
         if setting is not None:
-            run = next((word for word in options[:1] if not word.startswith("-")), "RUN")
+            run = "RUN" if options[0].startswith("-") else options[0]  # the run stands before all options
             raise ConfigError(
                 f"{program}: expected options of this command, got the setting {setting}. A run keeps its settings; "
                 f"`flatwater fork {run} {setting} ...` goes on from its state with other ones, as a new run."
@@ -136,12 +138,14 @@ class Resume(WithTrust, WithDisplay):
         names = ["rounds", "total_steps", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
         names += ["workers", "env_workers", "cluster", "any_machine", "allow_nan"]
         changes = {name: getattr(self, name) for name in names}
+        # If more rounds are asked for, a finished run can go on as well.
         further_states = () if self.rounds is None and self.total_steps is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
         # A stopped run that was found in ./runs may be one of a group of seeds, which is resumed as a whole.
         group = RunFolder(Path(run).parent if self.run is None else Path(run))
         if group.seeds.is_file():
             return show_group(group, self, changes)
+        # `display`: listeners of events, and rounds to profile.
         return show_outcome(lambda console, **display: resume(run, console, into=self.into, **display, **changes), self)
 
 
@@ -183,6 +187,7 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
 
         parent_config = read_config(open_folder(Path(options[0])), trains=True, replaced_names=named_settings(options))
         command: type[Self] = with_recipe_settings(cls, recipe_of_config(parent_config))
+        # The parent's total of steps gives way to `--rounds`.
         base = drop_total_steps(parent_config, named_settings(options))
         return command.read_with_base(program, options, base, parent_config=parent_config)
 
@@ -202,6 +207,7 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         config = self.settings()
         folder = open_folder(Path(self.parent))
         parent = find_parent(folder, self.parent_config, config, self.checkpoint, say)
+        # `display`: listeners of events, and rounds to profile.
         return show_outcome(
             lambda console, **display: start_new_run(config, self.run, console, parent=parent, **display), self
         )

@@ -63,7 +63,8 @@ def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComp
     if kind != RUN_KIND:
         _, place = group_rows("comparisons")[kind]
         compare = load_row("comparisons", kind, place)
-        return cast("NamedComparison", compare(dict(zip(ascii_uppercase, map(Path, names), strict=False))))
+        folder_by_letter = dict(zip(ascii_uppercase, map(Path, names), strict=False))  # there are more letters
+        return cast("NamedComparison", compare(folder_by_letter))
     runs = read_named_runs(names, say)
     return NamedComparison(
         settings=setting_rows(runs),

@@ -46,6 +46,7 @@ def comparison_page(runs: Sequence[ComparedRun], written_at: datetime) -> str:
     ]
     if len(runs) > 1:
         sections.append(Section(title="Settings that differ", blocks=[*_settings_table(runs)]))
+    # A single side is a group of seeds.
     return document(
         f"{len(runs)} runs" if len(runs) > 1 else f"{len(runs[0].members)} seeds",
         subtitle=" · ".join(f"{run.letter}: {run.source}" for run in runs),
@@ -66,11 +67,14 @@ def _headline_tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
         headline = run.run.recipe.headline
         value = run.result_numbers.get(headline.key)
         value_text = "-" if value is None else headline.write(value)
-        statistics, note = run.statistics, f"{run.run.done} of {run.run.rounds} rounds"
-        if statistics is not None:
-            low, middle, high = map(headline.write, (statistics.low, statistics.interquartile_mean, statistics.high))
-            note = f"mean of {len(run.scores)} seeds; interquartile mean {middle}, {low} to {high}"
-        yield Tile(f"{run.letter}: {headline.title}", value_text, note)
+        statistics = run.statistics
+        if statistics is None:
+            note = f"{run.run.done} of {run.run.rounds} rounds"
+        else:
+            interval = f"{headline.write(statistics.low)} to {headline.write(statistics.high)}"
+            middle = headline.write(statistics.interquartile_mean)
+            note = f"mean of {len(run.scores)} seeds; interquartile mean {middle}, {interval}"
+        yield Tile(f"{run.letter}: {headline.title}", value_text, below=note)
 
 
 def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
@@ -88,25 +92,25 @@ def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
                 "If an interval contains 0, the two cannot be told apart with these seeds; more seeds make it "
                 f"narrower. It is the {INTERVAL_LEVEL:.0%} interval of the difference of interquartile means, from a "
                 "bootstrap over the seeds of each side.",
-                "reading",
+                kind="reading",
             )
             continue
         yield Paragraph(
             "If an interval contains 0, neither run is better with certainty. Runs that were chosen on the "
             f"{units} of this comparison look better than they are: these are not the {units} of the holdout.",
-            "reading",
+            kind="reading",
         )
 
 
 def _curve_charts(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     """Yield a chart for each curve of any run's recipe, and one of resident memory."""
-    names = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
-    charts = [_curve_chart(runs, metric, title) for metric, title in names.items()]
-    charts.append(_curve_chart(runs, "memory/resident", "resident memory, MiB", MIB))
+    title_by_metric = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
+    charts = [_curve_chart(runs, metric, title) for metric, title in title_by_metric.items()]
+    charts.append(_curve_chart(runs, "memory/resident", "resident memory, MiB", unit=MIB))
     drawn_charts = [chart for chart in charts if chart is not None]
     yield from drawn_charts
     if not drawn_charts:
-        yield Paragraph("No run has recorded a round yet.", "missing")
+        yield Paragraph("No run has recorded a round yet.", kind="missing")
 
 
 def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
@@ -123,6 +127,7 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
         points = _points_by_round(run, metric, unit)
         x, colour = [*points], run_colour(index)
         if x:
+            # Of several seeds the curve is their interquartile mean, of one its values.
             y = [float(interquartile_mean(np.asarray(values))) for values in points.values()]
             lines.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
             rounds |= {*x}
@@ -145,8 +150,8 @@ def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, 
     """Return round -> values of a metric in all seeds, divided by `unit`; the rounds are in order."""
     values: dict[float, list[float]] = {}
     for member in run.members:
-        columns = (member.metrics.get("round", []), member.metrics.get(metric, []))
-        for round_number, value in zip(*finite_points(*columns), strict=True):
+        rounds, finite_values = finite_points(member.metrics.get("round", []), member.metrics.get(metric, []))
+        for round_number, value in zip(rounds, finite_values, strict=True):
             values.setdefault(round_number, []).append(value / unit)
     return dict(sorted(values.items()))
 
@@ -154,9 +159,13 @@ def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, 
 def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
     """Return the interval over seeds, from the values by round, as a shaded band of the run's colour."""
     statistics = [seed_statistics(values, resamples=CURVE_RESAMPLES) for values in points.values()]
-    ends = {"low": [interval.low for interval in statistics], "high": [interval.high for interval in statistics]}
     return Band(
-        name=f"{letter}, {INTERVAL_LEVEL:.0%} interval", x=[*points], colour=colour, opacity=BAND_OPACITY, **ends
+        name=f"{letter}, {INTERVAL_LEVEL:.0%} interval",
+        x=[*points],
+        low=[interval.low for interval in statistics],
+        high=[interval.high for interval in statistics],
+        colour=colour,
+        opacity=BAND_OPACITY,
     )
 
 
@@ -169,8 +178,9 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     fence = OUTLIER_DISTANCE * (high_quartile - low_quartile)
     inside = [value for value in values if low_quartile - fence <= value <= high_quartile + fence]
     margin = MARGIN_SHARE * (max(inside) - min(inside))
+    has_outliers = len(inside) < len(values)
     # Without a margin all values inside are equal, and an axis would have no length.
-    return None if len(inside) == len(values) or not margin else (min(inside) - margin, max(inside) + margin)
+    return (min(inside) - margin, max(inside) + margin) if has_outliers and margin else None
 
 
 def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
@@ -178,9 +188,8 @@ def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     recipe = find_installed_recipe(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None or any(run.group for run in runs):
         return []
-    charts: Sequence[Chart] = recipe.comparison(
-        {run.letter: run.run for run in runs}, [*map(run_colour, range(len(runs)))]
-    )
+    colours = [run_colour(index) for index in range(len(runs))]
+    charts: Sequence[Chart] = recipe.comparison({run.letter: run.run for run in runs}, colours)
     return charts
 
 

@@ -46,7 +46,7 @@ def interquartile_mean(values: Float[ndarray, "*R n"]) -> Float[ndarray, "*R"]:
 def seed_statistics(values: Sequence[float], *, resamples: int = RESAMPLES) -> SeedStatistics:
     """Return the statistics of a number over seeds; its interval is from `resamples` resamples."""
     array = np.asarray(values, np.float64)
-    resampled_means = interquartile_mean(_resample(array, 0, resamples))
+    resampled_means = interquartile_mean(_resample(array, stratum=0, times=resamples))
     low, high = _percentile_interval(resampled_means)
     return SeedStatistics(
         mean=float(array.mean()), interquartile_mean=float(interquartile_mean(array)), low=low, high=high
@@ -56,8 +56,8 @@ def seed_statistics(values: Sequence[float], *, resamples: int = RESAMPLES) -> S
 def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
     """Return the statistics of a difference between two groups of seeds, the first minus the other."""
     scores, other_scores = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
-    means = interquartile_mean(_resample(scores, 0, RESAMPLES))
-    other_means = interquartile_mean(_resample(other_scores, 1, RESAMPLES))
+    means = interquartile_mean(_resample(scores, stratum=0, times=RESAMPLES))
+    other_means = interquartile_mean(_resample(other_scores, stratum=1, times=RESAMPLES))
     low, high = _percentile_interval(means - other_means)
     return SeedStatistics(
         mean=float(scores.mean() - other_scores.mean()),

@@ -135,7 +135,7 @@ def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[Com
         RunError: the name is not that of a run, or the run is damaged.
     """
     folders: dict[str, Path] = {}
-    with ExitStack() as downloads:  # which are deleted once the runs have been read
+    with ExitStack() as downloads:  # deletes what was downloaded, once the runs have been read
         for run in runs:
             is_group = "://" not in run and begun_runs(Path(run))
             run_folder = None if is_group else downloads.enter_context(open_run_folder(run, say, with_shards=False))
@@ -167,6 +167,7 @@ def read_compared_runs(folders: Mapping[str, Path]) -> list[ComparedRun]:
     compared_runs = list[ComparedRun]()
     for letter, (name, path) in zip(ascii_uppercase, folders.items(), strict=False):
         is_group = bool(begun_runs(path))
+        # A group is read without a letter, and with its path as its source: both are set below.
         side = read_group(path) if is_group else ComparedRun(letter, name, read_run(path))
         compared_runs.append(replace(side, letter=letter, source=name))
     return compared_runs
@@ -181,7 +182,7 @@ def read_group(path: Path) -> ComparedRun:
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return a row for each setting that is not the same in all runs, in the order of the configuration file.
 
-    Of runs of several recipes, only the settings that all of them have: what one recipe alone has differs anyway.
+    If the runs have several recipes, only settings that all of them have get a row: the others differ anyway.
     """
     settings_of_runs = [_settings_by_name(run) for run in runs]
     recipes = {run.run.recipe.name for run in runs}
@@ -210,21 +211,21 @@ def _settings_by_name(compared_run: ComparedRun) -> dict[str, Any]:
     defaults: Mapping[str, Any] = {}
     if installed_recipe is not None:
         # `former_tables` has what files of earlier versions mean where they lack a table.
-        written_settings, defaults = (
-            {**installed_recipe.config.former_tables, **written_settings},
-            to_mapping(installed_recipe.config()),
-        )
+        written_settings = {**installed_recipe.config.former_tables, **written_settings}
+        defaults = to_mapping(installed_recipe.config())
     settings = flat_settings(defaults) | flat_settings(written_settings)
-    return settings | (
-        {"seed": [member.config.get("seed") for member in compared_run.group]} if compared_run.group else {}
-    )
+    if compared_run.group:
+        settings["seed"] = [member.config.get("seed") for member in compared_run.group]
+    return settings
 
 
 def _setting_cell(value: object) -> str:
     """Return a setting as a cell of a table: an empty list is `none`, and an empty text `""`."""
     if isinstance(value, bool):
         return str(value).lower()
-    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or '""'
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return str(value) or '""'
 
 
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
@@ -276,7 +277,8 @@ def _score_title(compared_run: ComparedRun) -> str:
 def _state_cell(compared_run: ComparedRun) -> str:
     """Return the state of a run, or of all runs of a group; if they differ, how many have finished."""
     states = [run.state for run in compared_run.members]
-    return states[0] if len({*states}) == 1 else f"{states.count('finished')} finished"
+    are_equal = len({*states}) == 1
+    return states[0] if are_equal else f"{states.count('finished')} finished"
 
 
 def _resident_cell(compared_run: ComparedRun) -> str:
@@ -302,7 +304,8 @@ def _pace_cell(compared_run: ComparedRun) -> str:
     for run in compared_run.members:
         # A round's duration is the sum over its phases, each of which has a metric `time/...`.
         phases = [run.metrics[name][-PACE_ROUNDS:] for name in run.metrics if name.startswith("time/")]
-        durations += [sum(value for value in row if isfinite(value)) for row in zip(*phases, strict=True)]
+        rounds = zip(*phases, strict=True)
+        durations += [sum(seconds for seconds in round_ if isfinite(seconds)) for round_ in rounds]
     return format_duration(median(durations)) if durations else EMPTY_CELL
 
 
@@ -324,7 +327,7 @@ def _compare_to_first(run: ComparedRun, first: ComparedRun) -> RunDifference:
         difference: Difference = recipe.difference({run.letter: run.run, first.letter: first.run})
     except NoDifferenceError as error:
         return RunDifference(run.letter, first.letter, difference=None, reason=str(error))
-    return RunDifference(run.letter, first.letter, difference)
+    return RunDifference(run.letter, first.letter, difference=difference)
 
 
 def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
@@ -340,13 +343,14 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
             )
             return RunDifference(group.letter, first.letter, difference=None, reason=reason)
     statistics = seed_difference(group.scores, first.scores)
-    write = group.run.recipe.headline.write
     # `{}` takes the first run's letter, once `describe_against` is called with it.
-    verdict = (
-        "is above {}" if statistics.low > 0 else "is below {}" if statistics.high < 0 else "cannot be told from {}"
-    )
-    mean, low, high = map(write, (statistics.interquartile_mean, statistics.low, statistics.high))
-    numbers = f"{mean}, {INTERVAL_LEVEL:.0%} interval {low} to {high}"
+    if statistics.low > 0:
+        verdict = "is above {}"
+    else:
+        verdict = "is below {}" if statistics.high < 0 else "cannot be told from {}"
+    write = group.run.recipe.headline.write
+    interval = f"{INTERVAL_LEVEL:.0%} interval {write(statistics.low)} to {write(statistics.high)}"
+    numbers = f"{write(statistics.interquartile_mean)}, {interval}"
     sentence = f"{verdict} in {_score_title(group)} (interquartile mean {numbers})"
     difference = Difference(
         values=asdict(statistics),
@@ -354,7 +358,7 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
         units=SEEDS_UNIT,
         describe_against=sentence.format,
     )
-    return RunDifference(group.letter, first.letter, difference)
+    return RunDifference(group.letter, first.letter, difference=difference)
 
 
 def comparison_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def read_arguments(texts: Sequence[str], setting: str) -> dict[str, Any]:
     arguments = dict[str, Any]()
     for text in texts:
         name, equals, value = text.partition("=")
-        is_new = bool(equals) and name.isidentifier() and name not in arguments
-        require(is_new, setting, text, "NAME=VALUE, each name once")
+        is_valid = bool(equals) and name.isidentifier() and name not in arguments
+        require(is_valid, setting, text, "NAME=VALUE, each name once")
         arguments[name] = _read_value(value)
     return arguments
 
@@ -34,7 +34,7 @@ def _read_value(text: str) -> Any:  # noqa: ANN401  (a literal of any type)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return _WORD_VALUES.get(text.lower(), text)
+        return _WORD_VALUES.get(text.lower(), text)  # `true` as TOML writes it; else the text itself
 
 
 def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:
@@ -73,7 +73,7 @@ def call_arguments(arguments_text: str, text: str, setting: str) -> dict[str, An
     """
     try:
         call = ast.parse(f"call({arguments_text}", mode="eval").body
-        # `arg` is None for `**mapping`.
+        # Others are refused below: positional arguments, and `**mapping`, whose `arg` is None.
         if isinstance(call, ast.Call) and not call.args and all(keyword.arg for keyword in call.keywords):
             return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (ValueError, SyntaxError, MemoryError, RecursionError):

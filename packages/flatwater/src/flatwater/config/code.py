@@ -59,7 +59,7 @@ class NamedCode:
         name = self.value.partition("(")[0]  # without arguments
         if self.declared.whole or ":" not in name:
             return ""
-        kind, behind_kind, *_ = name.split(":")
+        kind, behind_kind, *_ = name.split(":")  # a kind of environments, or the module itself
         # `gymnasium:boat:Boat` names module `boat`; `pettingzoo:classic/connect_four_v3` has an ID of PettingZoo.
         return behind_kind if kind in {"gymnasium", "pettingzoo"} and "/" not in behind_kind else kind
 
@@ -106,7 +106,8 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_pa
                 # A setting that no class knows counts if its text looks like code: better to ask once too often.
                 names_code = name not in field_names and _DOTTED_NAME.match(text) is not None
             if names_code:
-                yield NamedCode(path, text, code or TRAINER)  # TRAINER has no kinds that are excepted
+                # For a setting that no class knows the annotation `TRAINER` serves, which excepts no kinds.
+                yield NamedCode(path, text, code or TRAINER)
 
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:

@@ -100,7 +100,7 @@ def _conversion_error(declared_type: object, value: object, path: str) -> Config
         items = get_args(declared_type)
         return ConfigError(f"{path} = {short_setting(list(value))}: expected {len(items)} entries, got {len(value)}")
     if declared_type is float and type(value) is int:
-        kind = "a number of too many digits"
+        kind = "a number of too many digits"  # other whole numbers are taken for a `float`
     elif isinstance(value, list | tuple):
         kind = "a list"
     elif isinstance(value, Mapping):
@@ -124,7 +124,9 @@ def type_in_words(declared_type: object) -> str:
         return f"a list ({', '.join(type_in_words(item) for item in items)})"
     if isinstance(declared_type, type) and is_dataclass(declared_type):
         return "a table of settings"
-    return _TYPE_NAMES.get(declared_type, str(declared_type)) if isinstance(declared_type, type) else str(declared_type)
+    if isinstance(declared_type, type) and declared_type in _TYPE_NAMES:
+        return _TYPE_NAMES[declared_type]
+    return str(declared_type)
 
 
 def did_you_mean(name: str, known_names: list[str]) -> str:

@@ -41,10 +41,11 @@ def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = Tru
     Raises:
         ConfigError: the file is missing, no regular file, unreadable, not UTF-8, or not TOML, with line and column.
     """
-    text = ""
+    text = ""  # for the messages of errors: empty until the file was decoded
     try:
         content = read_regular(path, maximum, follow_links=follow_links)
-        if kind := next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), ""):
+        kind = next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), "")
+        if kind:
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
         text = content.decode("utf-8-sig")  # editors on Windows begin with a byte order mark
         _require_short_keys(text)  # before tomllib would spend hours on a long key
@@ -108,7 +109,7 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
             value, or a value that the class itself refuses.
     """
     try:
-        config = _build_config(cls, mapping, "")
+        config = _build_config(cls, mapping, path="")
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     assert isinstance(config, cls)  # noqa: S101  (for the type checker: `_build_config` calls `cls`)
@@ -142,7 +143,7 @@ def _build_config(cls: type[Any], mapping: Mapping[str, Any], path: str) -> obje
                 raise ConfigError(f"{dotted_name}: {reason}")
             raise ConfigError(f"{dotted_name}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
         file_value = _as_in_file(value, dotted_name, is_code=name in declared_code)
-        values[name] = from_plain(hints[name], file_value, dotted_name, _build_config)
+        values[name] = from_plain(hints[name], file_value, dotted_name, build_table=_build_config)
     for name, declared_field in fields_by_name.items():
         if name not in values and _has_no_default(declared_field):
             raise ConfigError(
@@ -162,7 +163,7 @@ class _ArrayLike(Protocol):
 
 
 def _as_in_file(value: object, path: str, *, is_code: bool) -> object:
-    """Return a value that Python gives as a file has it: numbers of Python, and names of classes and functions.
+    """Return a value of Python as a file would have it: NumPy's numbers as Python's, classes and functions by name.
 
     Args:
         value: the value, or a list of values.
@@ -222,13 +223,12 @@ def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
     merged_table = dict(base)
     for name, value in overrides.items():
         old_value = merged_table.get(name, {})
-        # Paths and tuples of Python in the form that TOML has.
-        new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        merged_table[name] = (
-            merge_tables(old_value, value)
-            if isinstance(value, Mapping) and isinstance(old_value, Mapping)
-            else new_value
-        )
+        if isinstance(value, Mapping) and isinstance(old_value, Mapping):
+            merged_table[name] = merge_tables(old_value, value)
+        elif isinstance(value, Path | tuple):  # of Python: in the form that TOML has
+            merged_table[name] = str(value) if isinstance(value, Path) else list(value)
+        else:
+            merged_table[name] = value
     return {name: value for name, value in merged_table.items() if value is not None}
 
 
@@ -297,5 +297,6 @@ def _toml_literal(value: object) -> str:
         return "[" + ", ".join(_toml_literal(item) for item in value) + "]"
     if isinstance(value, str):
         escaped_text = value.replace("\\", "\\\\").replace('"', '\\"')
+        # Control characters as `\u0007`: TOML refuses them as they are.
         return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped_text) + '"'
     raise TypeError(f"a configuration cannot hold a {type(value).__name__}")

@@ -111,7 +111,7 @@ class Top(App[RunError]):
 
     def show(self) -> None:
         """Fill every part of the screen from the run's records, in the width that the part has."""
-        run, width = self._followed, self._width
+        run, width = self._followed, self._width  # `width` returns the columns of a part by its selector
         self.query_one("#head", Static).update(panels.header_panel(run, width("#head"), self._clock()))
         memory = self.query_one("#memory", Static)
         memory.border_title = f" {panels.memory_title(run.line)} "

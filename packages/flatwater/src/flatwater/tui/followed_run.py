@@ -106,7 +106,7 @@ def follow_run(path: Path) -> FollowedRun:
 
 def read_new_lines_(run: FollowedRun) -> None:
     """Read the lines appended to the run's files since the last call, or all of a file that was replaced."""
-    _forget_replaced_files_(run)
+    _forget_replaced_files_(run)  # first, so that records of a new file are not added to those of the old one
     for record in read_appended_records_(run.metrics_tail):
         require_numbers(run.folder.metrics, record)
         _add_metrics_(run, record)
@@ -150,10 +150,10 @@ def _add_metrics_(run: FollowedRun, record: Record) -> None:
     for name in run.recipe.curves.values():
         value = record.get(name)
         run.history[name].append(nan if value is None else float(value))
-    times = [value for name, value in record.items() if name.startswith("time/") and value is not None]
-    if times:
-        run.last_seconds.append(sum(times))
-        run.timed_seconds += sum(times)
+    phase_seconds = [value for name, value in record.items() if name.startswith("time/") and value is not None]
+    if phase_seconds:
+        run.last_seconds.append(sum(phase_seconds))
+        run.timed_seconds += sum(phase_seconds)
         run.timed_rounds += 1
 
 
@@ -162,7 +162,7 @@ def seconds_left(run: FollowedRun, now: float) -> float:
     if not run.last_seconds:
         return nan
     typical_seconds = median(run.last_seconds)
-    # Seconds spent in the current round; however long it lasts, it counts as one round.
-    current_seconds = now - run.changed if isfinite(run.changed) else 0.0
-    current_seconds = min(max(current_seconds, 0.0), typical_seconds)
-    return max(0.0, typical_seconds * (run.rounds - run.done) - current_seconds)
+    seconds_since_change = now - run.changed if isfinite(run.changed) else 0.0
+    # Of the round under way; however long it lasts, it counts as one round.
+    spent_seconds = min(max(seconds_since_change, 0.0), typical_seconds)
+    return max(0.0, typical_seconds * (run.rounds - run.done) - spent_seconds)

@@ -107,7 +107,7 @@ def memory_panel(line: LedgerLine, width: int, *, is_coloured: bool = True) -> T
     ]
     # The unit of all numbers, once.
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
-    wide_legend_columns = sum(len(entry) + 2 for entry in legend) - 2
+    wide_legend_columns = sum(len(entry) + 2 for entry in legend) - 2  # with gaps of two blanks between entries
     gap = 2 if wide_legend_columns <= width else 1
     lines = [
         segment_bar(sizes, width_bytes, width, glyphs),
@@ -120,7 +120,7 @@ def memory_panel(line: LedgerLine, width: int, *, is_coloured: bool = True) -> T
 
 
 def _text_in_unit(size: int, total: int) -> str:
-    """Return a size as a number in the unit that the text of `total` has, so that parts can be compared."""
+    """Return a size as a number of about three digits, in the unit of the text of `total`: so parts can be compared."""
     # The text of `total` is a number and its unit, such as `1.5 GB`.
     unit_bytes = total / float(format_bytes(total).split()[0]) if total else 1.0
     value = size / unit_bytes
@@ -131,8 +131,11 @@ def _text_in_unit(size: int, total: int) -> str:
 
 def _process_line(line: LedgerLine) -> str:
     """Return one line about the run's processes: private bytes, allocator, GPU, workers, and counts."""
-    phrases = [f"private {short_bytes(line.private)}"] if line.private else []
-    phrases += [f"allocator {short_bytes(line.in_use)}"] if line.in_use is not None else []
+    phrases = list[str]()
+    if line.private:
+        phrases.append(f"private {short_bytes(line.private)}")
+    if line.in_use is not None:
+        phrases.append(f"allocator {short_bytes(line.in_use)}")
     if line.cuda_reserved is not None:
         phrases.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
     if line.workers:
@@ -246,8 +249,8 @@ def curves_panel(run: FollowedRun, width: int) -> Text:
         finite = [value for value in values if isfinite(value)]
         if not finite:
             continue
-        low, high, newest = (format_value(value) for value in (min(finite), max(finite), finite[-1]))
-        numbers = f"{newest:>8}  {low} to {high}"
+        newest = format_value(finite[-1])
+        numbers = f"{newest:>8}  {format_value(min(finite))} to {format_value(max(finite))}"
         curve_width = max(4, width - label_width - NUMBERS_WIDTH)
         curve = sparkline(values, curve_width)
         lines.append(
@@ -282,7 +285,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
         else:
             column_values = values[column * len(values) // width : (column + 1) * len(values) // width]
         finite = [value for value in column_values if isfinite(value)]
-        # A curve of equal values, without a span, lies at the bottom.
+        # From 0 to 1; a curve of equal values, without a span, lies at the bottom.
         height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
         characters.append(LEVEL_CHARACTERS[round(height * (len(LEVEL_CHARACTERS) - 1))] if finite else " ")
     return "".join(characters)
@@ -307,7 +310,7 @@ def findings_panel(run: FollowedRun, row_width: int | None = None) -> Group:
     """
     findings = sorted(
         (finding for _, finding in run.findings.values()),
-        key=lambda finding: (not VERDICTS[finding.verdict].is_grave, -finding.bytes_per_step),
+        key=lambda finding: (not VERDICTS[finding.verdict].is_grave, -finding.bytes_per_step),  # the gravest first
     )
     lines = list[Text | Padding]()
     for finding in findings:
@@ -346,5 +349,6 @@ def findings_title(run: FollowedRun) -> str:
 
 def course_title(run: FollowedRun) -> str:
     """Return the title above the curves; it has their number of rounds if that is less than all."""
-    count = len(run.history[next(iter(run.recipe.curves.values()))])
+    first_metric = next(iter(run.recipe.curves.values()))  # all curves have as many rounds
+    count = len(run.history[first_metric])
     return f"course · last {count_phrase(count, run.recipe.layout.round)}" if count < run.done else "course"

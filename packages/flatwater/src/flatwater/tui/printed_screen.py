@@ -18,12 +18,13 @@ def print_once(run: FollowedRun, console: Console, now: float) -> None:
     width = console.width
     line = run.line
     has_colours = console.color_system is not None and not console.no_color
-    memory = panels.missing_ledger_text(run)
-    if line is not None:
+    if line is None:
+        memory = panels.missing_ledger_text(run)
+    else:
         memory = panels.memory_panel(line, width, is_coloured=has_colours)
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), memory),
-        ("owners", panels.owners_table(run, width, MAXIMUM_OWNERS)),
+        ("owners", panels.owners_table(run, width, maximum=MAXIMUM_OWNERS)),
         (panels.phases_title(run), panels.phase_table(line, width)),
         (panels.course_title(run), panels.curves_panel(run, width)),
         (panels.findings_title(run), panels.findings_panel(run)),

@@ -56,7 +56,7 @@ class BackgroundSink:
         self.dropped = 0
         """Number of lines that the sink has not got."""
         self._show_line, self._queue_bytes, self._grace_seconds, self._unit = say, queue_bytes, grace, unit
-        # Shared with the thread, under the condition.
+        # Shared with the thread: read and written within `with self._condition`.
         self._condition = Condition()
         self._lines: deque[bytes] = deque()
         self._queued_bytes, self._is_closed, self._fault = 0, False, ""
@@ -82,7 +82,7 @@ class BackgroundSink:
                 self._lines.append(line)
                 self._queued_bytes += len(line)
                 self._condition.notify()
-        self._show_notes()
+        self._show_notes()  # here, as the sink's thread must not show anything itself
         if not is_accepted:
             self.dropped += 1
             self._show_fault_once()
@@ -140,9 +140,9 @@ class BackgroundSink:
                 self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
     def _wait_for_line(self) -> bytes | None:
-        """Wait for a line; return the oldest, which stays in the queue until it is written; None if `close` was called.
+        """Wait for a line, and return the oldest; it stays in the queue until it is written.
 
-        Lines that wait when `close` is called are returned first.
+        None once `close` was called and no line waits any more.
         """
         with self._condition:
             self._condition.wait_for(lambda: self._lines or self._is_closed)
@@ -157,7 +157,7 @@ class BackgroundSink:
 
 
 def _write_line(sink: Sink, line: bytes) -> None:
-    """Write the round and the metrics of a line to the sink."""
+    """Write the round and the metrics of a line, which is JSON, to the sink."""
     # null stands for a number that is not finite, which no sink takes.
     record = json.loads(line)
     sink.write(record.pop("round"), {name: value for name, value in record.items() if value is not None})

@@ -141,7 +141,7 @@ class _CommandSink:
                     self._process.communicate(payload, timeout=LIMIT_SECONDS)
                 except subprocess.TimeoutExpired:
                     self.kill()
-                    self._process.communicate()
+                    self._process.communicate()  # waits for its end, so that no zombie stays
                     return f"the command took more than {LIMIT_SECONDS:g} s and was ended"
                 code = self._process.returncode
                 return f"the command ended with {code}{_last_line(error_output)}" if code else ""
@@ -150,7 +150,7 @@ class _CommandSink:
 
 
 def _last_line(error_output: Any) -> str:  # noqa: ANN401  (a temporary file)
-    """Return the last line that a command wrote to stderr, in brackets after a blank; empty if it wrote nothing."""
+    """Return the last line that a command wrote to stderr, as ` (line)` to be appended; empty if it wrote nothing."""
     size = error_output.seek(0, os.SEEK_END)
     error_output.seek(max(0, size - STDERR_BYTES))
     lines = error_output.read().decode(errors="replace").split("\n")

@@ -56,7 +56,7 @@ class Graph:
 
 def _graph_end(tensor: Any) -> Any:
     """Return the last node of a tensor's autograd graph; None for a tensor without a graph."""
-    # Runs no code of the watched program.
+    # Runs no code of the watched program: by torch's own descriptor, as a subclass may define `grad_fn` itself.
     torch: Any = sys.modules["torch"]
     with torch._C.DisableTorchFunction():
         return torch._C.TensorBase.grad_fn.__get__(tensor)
@@ -65,7 +65,8 @@ def _graph_end(tensor: Any) -> Any:
 def open_array(array: Any, walk: Walk) -> OpenedObject:
     """Open a numpy array: the bytes of its data, or the base that holds them.
 
-    An array of objects that is filled from its beginning counts as a list with a capacity.
+    An array of objects that is filled from its beginning, such as a replay that is not full yet, counts as a list with
+    a capacity.
     """
     # Runs no code of the watched program.
     # By descriptors of `numpy.ndarray`: a subclass of the program may have replaced any attribute.
@@ -73,17 +74,17 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:
     base = numpy.ndarray.base.__get__(array)
     size = object.__sizeof__(array)
     length = numpy.ndarray.size.__get__(array)
-    if base is not None:
+    if base is not None:  # a view: the bytes of its data count with its base
         return OpenedObject("array", size, length, parts=[(".base", base)])
     address, _ = numpy.ndarray.__array_interface__.__get__(array)["data"]
     size += claim_bytes(walk, address, numpy.ndarray.nbytes.__get__(array) + ARRAY_BYTES)
-    if not numpy.ndarray.dtype.__get__(array).hasobject:
+    if not numpy.ndarray.dtype.__get__(array).hasobject:  # plain numbers: no children
         return OpenedObject("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
     filled_count = _filled_count(flat, length)
     sample = (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.sampled_items)])
     if filled_count < length:
-        return open_container("list", size, filled_count, sample, walk, length)
+        return open_container("list", size, filled_count, sample, walk, capacity=length)
     return open_container("array", size, length, sample, walk)
 
 
@@ -119,7 +120,9 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
             gradient = tensor_class.grad.__get__(tensor)
             if gradient is not None:
                 parts.append((".grad", gradient))
-        return OpenedObject("array", size, 0 if _wraps_tensors(tensor) else tensor_class.numel(tensor), parts=parts)
+        # Python code of a wrapper would compute its number of elements.
+        length = 0 if _wraps_tensors(tensor) else tensor_class.numel(tensor)
+        return OpenedObject("array", size, length, parts=parts)
 
 
 def _wraps_tensors(tensor: Any) -> bool:
@@ -176,14 +179,17 @@ def _storage_block(storage: Any) -> tuple[int, int]:
 
 
 def open_storage(storage: Any, walk: Walk) -> OpenedObject:
-    """Open a storage that is held without a tensor."""
+    """Open a storage that is held without a tensor: the bytes of its data, if no object seen earlier holds them."""
     # Runs no code of the watched program.
     address, size = _storage_block(storage)
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
 
 def data_address(array: Any) -> int:
-    """Return the address of the data of an array, or of the storage of a tensor; 0 for all other objects."""
+    """Return the address of the data of an array, or of the storage of a tensor; 0 for all other objects.
+
+    A sparse tensor has the address of its first dense part, and a tensor that wraps others has 0.
+    """
     # Runs no code of the watched program.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
@@ -193,7 +199,8 @@ def data_address(array: Any) -> int:
     if torch is None or not is_a(array, torch._C.TensorBase):
         return 0
     with torch._C.DisableTorchFunction():
-        return next((_storage_block(torch._C.TensorBase.untyped_storage(part))[0] for part in dense_parts(array)), 0)
+        storages = (torch._C.TensorBase.untyped_storage(part) for part in dense_parts(array))
+        return next((address for address, _ in map(_storage_block, storages)), 0)
 
 
 class ArrayFigures(NamedTuple):
@@ -219,8 +226,8 @@ def array_figures(array: Any) -> ArrayFigures | None:
     if numpy is not None and is_a(array, numpy.ndarray):
         array_class: Any = numpy.ndarray
         label = f"{array_class.dtype.__get__(array)}{list(array_class.shape.__get__(array))}"
-        # By the descriptors of `ndarray`: a subclass may have replaced any attribute.
-        own_bytes, base_bytes = map(array_class.nbytes.__get__, (array, last_base(array)))
+        own_bytes = array_class.nbytes.__get__(array)
+        base_bytes = array_class.nbytes.__get__(last_base(array))
         return ArrayFigures(label, own_bytes, base_bytes, has_graph=None)
     return None
 
@@ -233,11 +240,11 @@ def _tensor_figures(tensor: Any) -> ArrayFigures:
     with torch._C.DisableTorchFunction():
         has_graph = tensor_class.grad_fn.__get__(tensor) is not None
         if _wraps_tensors(tensor):
-            return ArrayFigures(class_name(type(tensor)), 0, 0, has_graph)
+            return ArrayFigures(class_name(type(tensor)), bytes=0, base_bytes=0, has_graph=has_graph)
         dtype = str(tensor_class.dtype.__get__(tensor)).removeprefix("torch.")
         label = f"{dtype}{list(tensor_class.shape.__get__(tensor))}"
         if tensor_class.layout.__get__(tensor) is not torch.strided:
-            return ArrayFigures(label, 0, 0, has_graph)
+            return ArrayFigures(label, bytes=0, base_bytes=0, has_graph=has_graph)
         size = tensor_class.numel(tensor) * tensor_class.element_size(tensor)
         _, storage_size = _storage_block(tensor_class.untyped_storage(tensor))
         return ArrayFigures(label, size, storage_size, has_graph)
@@ -257,16 +264,16 @@ def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
     """Yield the tensors that a tensor's autograd graph saves for backward; at most `maximum` nodes are visited."""
     # Runs no code of the watched program.
     graph_end = _graph_end(tensor)
-    open_nodes = [] if graph_end is None else [graph_end]
+    waiting_nodes = [] if graph_end is None else [graph_end]
     seen_nodes = {id(graph_end): graph_end}  # kept alive, so that no id is used again
-    while open_nodes and len(seen_nodes) < maximum:
-        node = open_nodes.pop()
+    while waiting_nodes and len(seen_nodes) < maximum:
+        node = waiting_nodes.pop()
         saved_values, _ = _saved_values(node)
         yield from saved_values
         for next_node in _next_nodes(node):
             if id(next_node) not in seen_nodes:
                 seen_nodes[id(next_node)] = next_node
-                open_nodes.append(next_node)
+                waiting_nodes.append(next_node)
 
 
 def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
@@ -283,7 +290,7 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
         return OPAQUE
     size, count, parts, nodes = 0, 0, [], [end_node]
     for node in nodes:  # `nodes` grows inside the loop: breadth-first
-        if id(node) in walk.seen_ids or walk.opened_count >= walk.maximum_objects:
+        if id(node) in walk.seen_ids or walk.opened_count >= walk.maximum_objects:  # seen before, or too many
             continue
         walk.seen_ids.add(id(node))
         walk.opened_count += 1
@@ -309,12 +316,14 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
     tensors, objects = [], []
     for name in _raw_names(type(node)):
         raw = _read_saved_value(node, name)
-        for saved_value in raw if type(raw) is tuple else (raw,):
-            data = None if saved_value is None else saved_value.data
+        saved_values = raw if type(raw) is tuple else (raw,)  # one attribute may save several tensors
+        for saved_value in saved_values:
+            data = None if saved_value is None else saved_value.data  # as it was saved, not unpacked
             if is_a(data, torch._C.TensorBase):
                 tensors.append(data)
             elif data is not None:  # an object into which a hook of saved tensors has packed the tensor
                 objects.append((".<packed>", data))
+    # A custom Function keeps its objects as attributes of `ctx`, which is the node itself.
     objects += [(f".<context>.{name}", value) for name, value in named_entries(instance_dict(node))]
     return tensors, objects
 

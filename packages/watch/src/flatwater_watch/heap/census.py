@@ -139,7 +139,7 @@ def begin_census(roots: Roots, *, maximum: int = 200_000, sample_fewer_items: bo
     with _pause_collector():
         if sample_fewer_items:
             heap_walk = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
-        else:  # at this limit `_continue_census_` begins the walk again, with fewer items
+        else:  # a walk that reaches this limit begins again, with fewer items: see `_continue_census_`
             heap_walk = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
         return CensusInProgress(roots, maximum, heap_walk)
 
@@ -153,12 +153,11 @@ def continue_census_(progress: CensusInProgress, seconds: float, step: int = 0) 
             or graph is not interrupted.
         step: step of the program now.
     """
-    # With the collector paused. Between two slices, objects that the walk does not need are released.
     start_seconds = monotonic()
     with _pause_collector():
         progress.heap_walk.step = step
         census = _continue_census_(progress, thread_seconds() + seconds)
-        if census is None:
+        if census is None:  # until the next slice the program may free objects, which the walk must not keep alive
             release_objects_(progress.heap_walk)
     progress.seconds += monotonic() - start_seconds
     return None if census is None else census._replace(seconds=progress.seconds)
@@ -202,7 +201,7 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
             return None
         if progress.heap_walk.truncated and progress.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
             # With fewer items of each container the walk gets further within its limit.
-            _break_cycles(progress.heap_walk)
+            _break_cycles_(progress.heap_walk)
             step = progress.heap_walk.step  # the program's present one, which new records get
             progress.heap_walk = begin_walk(
                 progress.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=progress.maximum_objects
@@ -211,11 +210,12 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
             return _continue_census_(progress, deadline)
         progress.walk_done = True
     heap_walk = progress.heap_walk
+    # Each goes on where the last slice ended. Paths come second: they take the bytes of whole subtrees.
     if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):
         return None
-    _assign_errors_(heap_walk)
+    _add_sampling_figures_(heap_walk)
     holdings, live = _list_holdings(heap_walk.records.values())
-    _break_cycles(heap_walk)
+    _break_cycles_(heap_walk)
     return Census(
         holdings,
         visited=heap_walk.walk.opened_count,
@@ -227,7 +227,7 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
     )
 
 
-def _break_cycles(heap_walk: HeapWalk) -> None:
+def _break_cycles_(heap_walk: HeapWalk) -> None:
     """Break the cycles between records, so that they are freed at once and without the collector."""
     for record in heap_walk.records.values():
         record.children.clear()
@@ -247,7 +247,7 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
             holder = holders[row]
             if marks[row] & SAMPLED:  # the holder gets an estimate of all its items when its own row comes
                 samples[holder].add_row(row, sizes[row])
-            elif holder >= 0:
+            elif holder >= 0:  # a root has none: -1
                 sizes[holder] += sizes[row]
         progress.rows_added += end - begin
         if thread_seconds() >= deadline:
@@ -256,9 +256,13 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
 
 
 def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
-    """Add the bytes of each row, scaled by the samples that it lies in, to its path; return whether all are done."""
+    """Add the bytes of each row to its path; return whether all rows are done.
+
+    They are scaled up where only a sample of a container's items was read.
+    """
     # From the first row on: a holder has a lower row than its parts, and its scale counts for them too.
-    sizes, holders, marks, scales = heap_walk.sizes, heap_walk.holders, heap_walk.marks, heap_walk.weights
+    sizes, holders, marks = heap_walk.sizes, heap_walk.holders, heap_walk.marks
+    scales = heap_walk.weights  # the array is used again, row by row: nobody reads the weights any more
     while progress.rows_assigned < len(sizes):
         end = min(len(sizes), progress.rows_assigned + ROWS_BETWEEN_CLOCKS)
         for row in range(progress.rows_assigned, end):
@@ -266,7 +270,7 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
             scale = 1.0 if holder < 0 else scales[holder]
             if mark & SAMPLED:
                 scale *= heap_walk.samples[holder].scale
-            scales[row] = scale  # in place of the weights, which nobody reads any more
+            scales[row] = scale
             if not mark & FOLDED:  # else an object above it, on the same path, includes its bytes
                 heap_walk.path_records[row].bytes += sizes[row] * scale
         progress.rows_assigned = end
@@ -275,13 +279,14 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
     return True
 
 
-def _assign_errors_(heap_walk: HeapWalk) -> None:
-    """Add what is unsure of each sample to the path of its container."""
+def _add_sampling_figures_(heap_walk: HeapWalk) -> None:
+    """Add each sample's variance, and its bytes without the largest item, to the record of its container's path."""
     for row, sample in heap_walk.samples.items():
-        if not heap_walk.marks[row] & FOLDED:
-            record, scale = heap_walk.path_records[row], heap_walk.weights[row]
-            record.usual_bytes += sample.usual_bytes * scale
-            record.bytes_variance += sample.variance * scale**2
+        if not heap_walk.marks[row] & FOLDED:  # else a container above it, on the same path, includes its bytes
+            record = heap_walk.path_records[row]
+            weight = heap_walk.weights[row]  # by now the scale: number of containers for which this one stands
+            record.usual_bytes += sample.usual_bytes * weight
+            record.bytes_variance += sample.variance * weight**2
 
 
 def _list_holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
@@ -291,7 +296,7 @@ def _list_holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], d
     """
     holdings = dict[str, Holding]()
     live = dict[str, Any]()
-    for record in records:
+    for record in records:  # in the order of the walk, so that a parent comes before what it holds
         container = strong_object(record.longest_container)
         if container is not None and (record.parent is None or record.parent.path in holdings):
             holdings[record.path], live[record.path] = _make_holding(record), container
@@ -303,12 +308,14 @@ def _make_holding(record: PathRecord) -> Holding:
 
     The length of a linked structure is its number of links.
     """
-    count = max(record.weight, 1.0)
+    count = max(record.weight, 1.0)  # at least 1, as it divides
     length = record.length / count
+    # The standard error of the mean: by the variance of the lengths, which rounding may make negative.
     variance = max(0.0, record.squared_length / count - length**2)
     length_error = sqrt(variance / max(1, record.opened_count))
-    if record.chained_objects:  # of several structures only the sum is known
-        length, length_error = 1 + record.chained_objects / count, inf if record.opened_count > 1 else 0.0
+    if record.chained_objects:  # a linked structure: its first object, and those below it
+        length = 1 + record.chained_objects / count
+        length_error = inf if record.opened_count > 1 else 0.0  # of several structures only the sum is known
     return Holding(
         path=record.path,
         parent=None if record.parent is None else record.parent.path,
@@ -362,7 +369,9 @@ class CensusTaker:
         self._roots, self._on_census, self._current_step = roots, on_census, current_step
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
+        """The census that is done, until it is reported."""
         self._first_step = 0
+        """Step at which the census under way began."""
         self._process_seconds_at_last = 0.0
         """CPU seconds of the process at the end of the last census."""
         self._starts_with_few_items = False
@@ -383,7 +392,7 @@ class CensusTaker:
     def roots(self) -> Roots:
         """Roots of the next census."""
         holders = ((path, strong_object(holder)) for path, holder in self.library_roots.items())
-        libraries = tuple((path, holder) for path, holder in holders if holder is not None)
+        libraries = tuple((path, holder) for path, holder in holders if holder is not None)  # not those that are gone
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
     def advance_census(self) -> CompletedCensus | None:
@@ -409,7 +418,7 @@ class CensusTaker:
         self.last_cpu_seconds = self.current_cpu_seconds
         self.discard()
         start_seconds = thread_seconds()
-        with _pause_collector():
+        with _pause_collector():  # the callback gets references to the containers
             self._on_census(self._first_step, census)
         self.last_cpu_seconds += thread_seconds() - start_seconds
         self._process_seconds_at_last = process_seconds()

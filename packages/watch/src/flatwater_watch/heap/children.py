@@ -102,8 +102,8 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
             if walk.must_open_ids and opened_object.sampled
             else opened_object
         )
-    except Exception as error:  # the edge to a foreign object
-        if is_program_fault(error):  # not of the object: a signal's handler has raised it, for example
+    except Exception as error:  # any error: the object is foreign
+        if is_program_fault(error):  # not the object's: a signal's handler has raised it, for example
             raise
         walk.unread_by_class[f"{class_name(kind)} ({class_name(type(error))})"] += 1
         return OPAQUE
@@ -111,7 +111,7 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
 
 def _with_required_items(opened_object: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
     """Return an opened container with those of its items that `walk.must_open_ids` requires, sampled or not."""
-    # Not those of the container itself, whose inner dict is no item of it.
+    # Of a library's container those of its inner list or dict, which is no item itself.
     items = gc.get_referents(inner_container(container))
     if walk.must_open_ids.isdisjoint(map(id, items)):
         return opened_object
@@ -121,7 +121,7 @@ def _with_required_items(opened_object: OpenedObject, container: Any, walk: Walk
 
 def _find_opener(kind: type) -> Opener:
     """Return the opener of the first class in the method resolution order that has one; a subclass adds attributes."""
-    if kind is not Graph and is_opaque_class(kind):
+    if kind is not Graph and is_opaque_class(kind):  # `Graph` is the watch's own, and all its other classes are opaque
         return _open_opaque
     for owner in mro(kind):
         opener = _BUILTIN_OPENERS.get(id(owner)) or _library_opener(owner)
@@ -129,7 +129,7 @@ def _find_opener(kind: type) -> Opener:
             # The only openers that are partials are those of `_open_container`, which reads all attributes.
             reads_attributes = opener in _OPENERS_WITH_ATTRIBUTES or type(opener) is partial
             return opener if kind is owner or reads_attributes else _with_attributes(opener, kind)
-    return instance_opener(kind) or foreign_opener(kind)
+    return instance_opener(kind) or foreign_opener(kind)  # written in Python, or in C
 
 
 def _library_opener(kind: type) -> Opener | None:
@@ -192,7 +192,7 @@ def _open_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
     sample = read_stable(_sample_deque, values, walk.sampled_items)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
-    return open_container("deque", size, count, sample, walk, _read_maxlen(values))
+    return open_container("deque", size, count, sample, walk, capacity=_read_maxlen(values))
 
 
 def _sample_deque(values: deque[Any], maximum: int) -> list[Any]:
@@ -215,14 +215,14 @@ def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], maximum: int) -
 
 
 def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
-    """Open a dict: a small one of text keys by its keys, as a record of fields; else by its entries, or a sample."""
+    """Open a dict: a small one with text keys as a record of named fields, others as a container or a sample of it."""
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
     pairs = read_stable(_sample_entries, mapping, count, walk.sampled_items)
     if count <= MAXIMUM_NAMED_KEYS and all(type(key) is str for key, _ in pairs):
         parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
         return OpenedObject("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
-    entries = [part for key, value in pairs for part in (("[*]", value), ("[key]", key))]
+    entries = [part for key, value in pairs for part in (("[*]", value), ("[key]", key))]  # two children for each item
     if count <= walk.sampled_items:
         return OpenedObject("dict", size, count, parts=entries)
     return OpenedObject("dict", size, count, sampled=entries, represented_items=count, children_per_item=2)
@@ -252,15 +252,16 @@ def _open_class(cls: type, walk: Walk) -> OpenedObject:
     made_at_run_time = _is_missing_from_module(cls)
     if not walk.is_user_class(cls) and not made_at_run_time:
         return OPAQUE
-    space = named_entries(class_dict(cls))
+    entries = named_entries(class_dict(cls))
     parts = [
         (f".{name}", value)
-        for name, value in space
+        for name, value in entries
         if not name.startswith("__") or (made_at_run_time and _is_class_data(value))
     ]
+    # Its namespace is the dict that the collector sees: `__dict__` is a proxy, without the bytes.
     namespace_bytes = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
     # Special methods are no parts, so their bytes count with the class.
-    special_bytes = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
+    special_bytes = sum(function_size(value, walk) for name, value in entries if name.startswith("__"))
     size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + namespace_bytes + special_bytes)
     return OpenedObject("class", size, len(parts), parts)
 
@@ -278,7 +279,8 @@ def _is_class_data(value: object) -> bool:
     kind = type(value)
     # By identity: a set would hash the class, and a metaclass of the program may have a hash of its own.
     is_container = any(kind is plain for plain in (dict, list, tuple, set))
-    return is_container or full_name(kind)[0] not in {"builtins", "types"}
+    module, _ = full_name(kind)
+    return is_container or module not in {"builtins", "types"}
 
 
 class ContainerSpec(NamedTuple):
@@ -312,7 +314,7 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
 def _open_container(container: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:
     """Open a library's container: the builtin container in which it keeps its items, and its other attributes."""
     fields = attribute_reader(type(container))(container)
-    attributes = dict(fields)
+    attributes = dict(fields)  # by name with a dot, as in paths: `.queue`
     if f".{spec.items}" not in attributes:  # a subclass may keep its items in another attribute
         return OpenedObject("object", object.__sizeof__(container) + GC_BYTES, len(fields), parts=fields)
     opened_items = open_object(attributes.pop(f".{spec.items}"), walk)
@@ -332,7 +334,7 @@ def item_counter(kind: type) -> Callable[[Any], int] | None:
             return builtin.__len__
     if full_name(kind) == ("_queue", "SimpleQueue") and _is_genuine(kind):
         return class_dict(kind)["qsize"]  # type: ignore[no-any-return]
-    return result_count if kind is Cache else None
+    return result_count if kind is Cache else None  # `Cache`: the class of `lru_cache`
 
 
 def item_count(value: Any) -> int:
@@ -379,7 +381,7 @@ def _task_contexts(walk: Walk) -> dict[int, Context]:
 
 
 def _open_context(context: Context, walk: Walk) -> OpenedObject:
-    """Open a context: its values, unless it is of a task, as the variables are the holders of these."""
+    """Open a context: its values; a task's context is not entered, as its values count with their variables."""
     if id(context) in _task_contexts(walk):
         return OPAQUE
     values = list(context.values())
@@ -414,6 +416,7 @@ def _open_module(module: Any, _walk: Walk) -> OpenedObject:
     parts: list[Named] = []
     for name, value in attribute_reader(type(module))(module):
         if name in {"._parameters", "._buffers", "._modules"} and issubclass(type(value), dict):
+            # Layers of a `Sequential` have numbers for names, and count as items.
             parts += [("[*]" if key.isdigit() else f".{key}", attribute) for key, attribute in named_entries(value)]
         else:
             parts.append((name, value))
@@ -421,10 +424,10 @@ def _open_module(module: Any, _walk: Walk) -> OpenedObject:
 
 
 def _open_columns(table: Any, _walk: Walk) -> OpenedObject:
-    """Open a polars frame or series: its columns lie outside of Python, and have methods for their size and length."""
+    """Open a polars frame or series: the bytes and rows of its columns, which lie outside of Python."""
     attributes = instance_dict(table)
     columns = attributes.get("_df", attributes.get("_s"))  # of a frame, or of a series
-    methods = class_dict(type(columns))
+    methods = class_dict(type(columns))  # of the Rust object: the methods of `table` are Python code
     length_method = methods["height" if "_df" in attributes else "len"]
     return OpenedObject("array", methods["estimated_size"](columns), length_method(columns))
 

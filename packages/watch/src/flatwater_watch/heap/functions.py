@@ -56,9 +56,9 @@ def function_size(function: object, walk: Walk) -> int:
 
 def _code_size(code: types.CodeType, walk: Walk) -> int:
     """Return the bytes of a code object with its tables; 0 if the walk has seen it before."""
-    tuples = (code.co_consts, code.co_names)
-    # The collector tracks tuples, and neither code objects nor bytes.
-    size = code.__sizeof__() + code.co_linetable.__sizeof__() + sum(each.__sizeof__() + GC_BYTES for each in tuples)
+    tables = (code.co_consts, code.co_names)
+    # The collector tracks tuples, such as these tables, and neither code objects nor bytes.
+    size = code.__sizeof__() + code.co_linetable.__sizeof__() + sum(table.__sizeof__() + GC_BYTES for table in tables)
     return claim_bytes(walk, id(code), size)
 
 
@@ -76,14 +76,15 @@ def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
 
 
 def open_builtin_method(method: Any, _walk: Walk) -> OpenedObject:
-    """Open a method of C by the object to which it is bound, such as the list of `rows.append`."""
-    # Runs no code of the watched program.
+    """Open a built-in method: its only child is the object to which it is bound, such as the list of `rows.append`."""
+    # Runs no code of the watched program: `__self__` is a field in C, and `isinstance` could run `__class__`.
     bound_object = method.__self__
-    # A function of C is bound to its module, and a class method to its class.
+    # A built-in function is bound to its module, and a class method to its class: neither is entered.
     if bound_object is None or issubclass(type(bound_object), (types.ModuleType, type)):
         return OPAQUE
     parts = [(f".<self of {plain_text(method.__name__)}>", bound_object)]
-    return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
+    # Reported like a closure, which also keeps an object by a function.
+    return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, length=1, parts=parts)
 
 
 def open_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
@@ -93,14 +94,14 @@ def open_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
 
 
-_partial_function, _partial_arguments, _partial_keywords = (
-    vars(partial)[name].__get__ for name in ("func", "args", "keywords")
-)
+_partial_function = vars(partial)["func"].__get__
+_partial_arguments = vars(partial)["args"].__get__
+_partial_keywords = vars(partial)["keywords"].__get__
 
 
 def open_partial(bound_call: partial[Any], _walk: Walk) -> OpenedObject:
     """Open a partial: its function and its arguments."""
-    # Runs no code of the watched program.
+    # Runs no code of the watched program: by `partial`'s own descriptors, as a subclass may define these names itself.
     function = _partial_function(bound_call)
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
@@ -125,17 +126,17 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
         size += dict.__sizeof__(table) + GC_BYTES
     if capacity is not None:  # only a bounded cache has links
         size += count * _LINK_BYTES
-    wrapped_function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
+    wrapped_part = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_slice_results, wrapper, table, evenly_spaced_slice(count, walk.sampled_items))
-    parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]
-    if count <= walk.sampled_items:
-        return OpenedObject("cache", size, count, parts=parts + wrapped_function, capacity=capacity)
+    result_parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]  # two for each result
+    if count <= walk.sampled_items:  # all results were read
+        return OpenedObject("cache", size, count, parts=result_parts + wrapped_part, capacity=capacity)
     return OpenedObject(
         "cache",
         size,
         count,
-        parts=wrapped_function,
-        sampled=parts,
+        parts=wrapped_part,
+        sampled=result_parts,
         represented_items=count,
         children_per_item=2,
         capacity=capacity,
@@ -168,13 +169,13 @@ def result_count(wrapper: object) -> int:
 
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
-    """Return the newest `count` keys and results of an `lru_cache`, oldest first."""
+    """Return the newest `count` results of an `lru_cache`, oldest first, as pairs of key and result."""
     # Runs no code of the watched program.
     return read_stable(_last_results, wrapper, _result_table(wrapper), count)
 
 
 def _slice_results(wrapper: object, table: dict[Any, Any] | None, item_slice: slice) -> list[tuple[Any, Any]]:
-    """Return a slice of the keys and results of a cache, from the oldest to the newest; none without a table."""
+    """Return a slice of a cache's pairs of key and result, which are in order from the oldest; none without a table."""
     # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
@@ -184,7 +185,7 @@ def _slice_results(wrapper: object, table: dict[Any, Any] | None, item_slice: sl
 
 
 def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
-    """Return the newest `count` keys and results of a cache, oldest first; none without a table."""
+    """Return the newest `count` pairs of key and result of a cache, oldest first; none without a table."""
     # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
@@ -199,7 +200,7 @@ def _is_linked(table: dict[Any, Any]) -> bool:
 
 
 def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Return the keys and results of a bounded cache, oldest first."""
+    """Return the pairs of key and result of a bounded cache, oldest first."""
     # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
     # the table. Without the classes the keys and results alternate.
     link_class = type(next(iter(table.values())))
@@ -243,12 +244,13 @@ def open_generator(generator: Any, _walk: Walk) -> OpenedObject:
         frame, code = generator.gi_frame, generator.gi_code
     elif type(generator) is types.CoroutineType:
         frame, code = generator.cr_frame, generator.cr_code
-    else:
+    else:  # an asynchronous generator
         frame, code = generator.ag_frame, generator.ag_code
-    local_values = {} if frame is None else frame_locals(frame)
+    local_values = {} if frame is None else frame_locals(frame)  # None: it has ended
     name = plain_text(generator.__name__)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in local_values.items()]
     known_ids = {id(value) for value in local_values.values()}
+    # Values that a running expression keeps: the collector sees them, and no variable has them.
     stack_values = [
         value
         for value in referents(generator)

@@ -29,7 +29,8 @@ from flatwater_watch.heap.raw import (
 from flatwater_watch.heap.view import Named, OpenedObject, Opener, Walk, claim_bytes, evenly_spaced_slice
 
 INSTANCES_READ_WITHOUT_DICT = 16
-"""Number of instances of each class whose attributes a census reads without making their dicts."""
+"""Number of instances of each class whose attributes a census reads without making their dicts: environments, policies
+and generators are few."""
 MAXIMUM_LISTED = 200
 """Children of an object of C above which a sample stands for all: a pickler has a million."""
 CHILD_SAMPLE_RATIO = 4
@@ -77,6 +78,7 @@ def is_running(obj: Any) -> bool:
     """Return whether an object is a thread that has begun and has not ended."""
     # Runs no code of the watched program.
     ident = dict.get(instance_dict(obj), "_ident") if is_a(obj, threading.Thread) else None
+    # `_active`: Python's table of the running threads by `ident`.
     return type(ident) is int and vars(threading)["_active"].get(ident) is obj
 
 
@@ -93,14 +95,14 @@ def is_opaque_class(kind: type) -> bool:
 def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     """Make a function that reads the attributes of a class's instances: those of their `__dict__` and their slots.
 
-    Making an instance's `__dict__` slows its attribute access from then on (before 3.13). The first
-    `INSTANCES_READ_WITHOUT_DICT` instances are therefore read without it: an environment, a policy or a generator has
-    few instances. Each walk makes its own function, which counts them down.
+    Making an instance's `__dict__` slows its attribute access from then on (before 3.13). So the function reads the
+    first `INSTANCES_READ_WITHOUT_DICT` instances without it, and counts them down; each walk makes its own function.
     """
     # Runs no method and no property of the class.
     get_dict, slot_getters = None, []
     for owner in mro(kind):
         space = class_dict(owner)
+        # The nearest class with the descriptor of `__dict__` is the one that counts; slots of all classes add up.
         if get_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
             get_dict = space["__dict__"].__get__
         if "__slots__" in space:
@@ -128,9 +130,9 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
         if pairs is None:
             # By `dict` itself: an instance's dict may be of a subclass.
             pairs = [] if get_dict is None else list(dict.items(get_dict(obj)))
-        text_keyed = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in pairs)
+        named_pairs = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in pairs)
         parts = [
-            (dotted_names.get(name) or dotted_names.setdefault(name, f".{name}"), value) for name, value in text_keyed
+            (dotted_names.get(name) or dotted_names.setdefault(name, f".{name}"), value) for name, value in named_pairs
         ]
         for name, get in slot_getters:
             try:
@@ -147,7 +149,9 @@ def _used_attributes(kind: type) -> list[str]:
     spaces = [class_dict(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")  # False sorts before True
+    # The nearest class is the last in reverse, so its values win.
     class_values = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
+    # `co_names`: names of attributes, and of globals, in the function's code.
     names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
     return [name for name in names if name not in class_values or not _is_descriptor(type(class_values[name]))]
 
@@ -170,6 +174,7 @@ def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str
         if len(attributes) == len(values):
             break
         try:
+            # By `object`, as the class may replace this method; no descriptor runs, as none is among the names.
             value = object.__getattribute__(obj, name)
         except AttributeError:
             continue
@@ -184,15 +189,20 @@ def _may_hide_referents(kind: type) -> bool:
     return any(made_in_c(owner) or _hides_attributes(class_dict(owner)) for owner in mro(kind) if owner is not object)
 
 
-def _hides_attributes(space: Mapping[str, Any]) -> bool:
-    """Return whether a class may hide its instances' dict or slots, as another value has the name of the descriptor."""
-    if "__dict__" in space and type(space["__dict__"]) is not types.GetSetDescriptorType:
+def _hides_attributes(class_namespace: Mapping[str, Any]) -> bool:
+    """Return whether a class may hide its instances' dict or slots: its body gave their names to other values.
+
+    By its name an attribute would then be found as another value, or not at all.
+    """
+    if "__dict__" in class_namespace and type(class_namespace["__dict__"]) is not types.GetSetDescriptorType:
         return True
-    slots = space.get("__slots__", ())
+    slots = class_namespace.get("__slots__", ())
     names = (slots,) if type(slots) is str else slots
+    # `__slots__` may be any iterable, such as an iterator that is used up by now: its names are not known.
     if type(names) is not tuple and type(names) is not list:
         return True
-    descriptor_count = sum(type(value) is types.MemberDescriptorType for value in space.values())
+    # Each slot has a member descriptor, unless another value has its name.
+    descriptor_count = sum(type(value) is types.MemberDescriptorType for value in class_namespace.values())
     slot_count = sum(type(name) is not str or name not in {"__dict__", "__weakref__"} for name in names)
     return descriptor_count < slot_count
 
@@ -204,6 +214,7 @@ def instance_opener(kind: type) -> Opener | None:
     """
     # Runs no code of the watched program.
     bases = [owner for owner in mro(kind) if owner is not object]
+    # Without a dict and without slots there are no attributes to read by name.
     if not any("__dict__" in class_dict(owner) or "__slots__" in class_dict(owner) for owner in bases):
         return None
     read_attributes, read_size = attribute_reader(kind), size_reader(kind)
@@ -225,7 +236,7 @@ def instance_opener(kind: type) -> Opener | None:
         if kind_name == "thread" and is_running(obj):
             size += THREAD_BYTES
         if walk.child_bytes:
-            size += _claim_child_bytes(parts, walk)
+            size += _claim_child_bytes_(parts, walk)
         if may_hide and _is_buffer(size, count):
             return OpenedObject("bytes", size, size, parts)
         return OpenedObject(kind_name, size, count, parts)
@@ -233,8 +244,8 @@ def instance_opener(kind: type) -> Opener | None:
     return open_instance
 
 
-def _claim_child_bytes(attributes: Iterable[Named], walk: Walk) -> int:
-    """Return the private bytes of the child process whose id is among the attributes, for the first holder; else 0."""
+def _claim_child_bytes_(attributes: Iterable[Named], walk: Walk) -> int:
+    """Return the private bytes of the child process whose id is among the attributes, once for each process; else 0."""
     pids = (value for name, value in attributes if name in _PID_NAMES and type(value) is int)
     return sum(walk.child_bytes.pop(pid, 0) for pid in pids)
 
@@ -264,6 +275,7 @@ def foreign_opener(kind: type) -> Opener:
             sample = children[evenly_spaced_slice(len(children), CHILD_SAMPLE_RATIO * walk.sampled_items)]
             named_children = _named_by_class(sample)
             return OpenedObject("object", size, len(children), sampled=named_children, represented_items=len(children))
+        # Classes, such as its own, are no parts.
         parts = _named_by_class(child for child in children if not issubclass(type(child), type))
         if not parts or _is_buffer(size, len(parts)):
             return OpenedObject("bytes", size, size, parts)

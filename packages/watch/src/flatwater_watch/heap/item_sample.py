@@ -24,8 +24,9 @@ class ItemSample:
         """Bytes of the largest part that was added."""
         self.scale = 1.0
         """Factor from the bytes of the sample to those of all items."""
-        self.first_row, self.items_by_row = first_row, list[int]()
-        """The first row, and the number of the item to which it and each row after it belongs."""
+        self.first_row = first_row
+        self.items_by_row = list[int]()
+        """For `first_row` and each row after it, the number of the item to which the row belongs."""
 
     def add(self, item: int, size: float) -> None:
         """Add the bytes of an item, or of a part of one."""
@@ -58,6 +59,7 @@ class ItemSample:
         """Variance of the estimated bytes of all items, as another sample would give other bytes."""
         mean = sum(self.item_bytes) / self.sampled_count
         variance = sum((size - mean) ** 2 for size in self.item_bytes) / self.sampled_count
+        # The variance of a sum that is estimated from a sample without replacement.
         unseen_share = 1 - self.sampled_count / self.item_count
         return variance * self.item_count**2 / self.sampled_count * unseen_share
 
@@ -74,7 +76,7 @@ def estimate_bytes(total: float, maximum: float, measured_count: int, item_count
     if measured_count < 2:  # noqa: PLR2004  one item stands for itself
         return total
     other_mean = (total - maximum) / (measured_count - 1)
-    if maximum <= other_mean:
+    if maximum <= other_mean:  # none stands out
         return total / measured_count * item_count
     # The largest item counts once: a base that many views share is counted with the first of them.
     return maximum + other_mean * (item_count - 1)

@@ -104,11 +104,11 @@ class HeapPrice:
         """CPU seconds that it takes by the last count; 0 before the first."""
 
     def is_at_most_(self, seconds: float) -> bool:
-        """Return whether `heap_lengths` takes at most these CPU seconds; count the objects anew if it may.
+        """Return whether `heap_lengths` takes at most `seconds` of CPU time.
 
-        It may if the seconds are enough by the last count, and for counting itself.
+        The objects are counted anew, unless the seconds are too few by the last count, or for counting itself.
         """
-        # The number of blocks is known at once.
+        # The allocator knows its number of blocks without counting.
         if seconds >= max(self._needed_seconds, COUNT_BLOCK_SECONDS * sys.getallocatedblocks()):
             self._needed_seconds = OBJECT_SECONDS * (len(gc.get_objects()) + FROZEN_COST_RATIO * gc.get_freeze_count())
             return self._needed_seconds <= seconds
@@ -116,10 +116,10 @@ class HeapPrice:
 
 
 def heap_lengths() -> ContainerLengths:
-    """Return the lengths of all containers with `MINIMUM_ITEMS` or more; of longer ones only, if the heap is large."""
+    """Return the lengths of all containers with `MINIMUM_ITEMS` or more (in a large heap `MINIMUM_ITEMS_OF_MANY`)."""
     # Runs no code of the watched program, and keeps no object of it.
     lengths = {id(container): count for container, count in _containers_with_counts(frozen_objects())}
-    ids = array("Q", sorted(lengths))
+    ids = array("Q", sorted(lengths))  # "Q": unsigned, 64 bits
     return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
 
 
@@ -132,8 +132,8 @@ def grown_holders(
         earlier_lengths: lengths at an earlier time.
         roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
         known_ids: ids of containers that a census has reached from other roots.
-        missing_bytes: bytes without an owner that came after `earlier_lengths` was taken; no holder is returned if the
-            containers gained less than `MINIMUM_SHARE` of them, and what gained the last fifth may get none.
+        missing_bytes: bytes without an owner that came after `earlier_lengths` was taken. If the containers gained less
+            than `MINIMUM_SHARE` of them, no holder is returned.
     """
     # Runs no code of the watched program.
     frozen = frozen_objects()
@@ -145,6 +145,7 @@ def grown_holders(
     is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
     containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_enough else []
     weights = list(map(_gain, byte_gains[:MAXIMUM_CLIMBED]))
+    # Findings explain growth from this share on: the holders of the rest need not be found.
     spare_bytes = (1 - OWNING.explained_share) * min(sum(weights), missing_bytes)
     # These lists would be among the objects that refer to the containers.
     item_gains.clear()
@@ -154,7 +155,7 @@ def grown_holders(
     named_holders = _find_named_holders(
         containers, weights, spaces, user_modules(roots), frozen, spare_bytes=spare_bytes
     )
-    program_holders = {
+    program_holders = {  # without those in Flatwater's own packages
         path: holder for path, holder in named_holders.holders.items() if path.partition(".")[0] not in _OWN
     }
     return named_holders._replace(holders=program_holders)
@@ -163,7 +164,7 @@ def grown_holders(
 def _largest_gains(
     earlier_lengths: ContainerLengths, frozen: list[Any], known_ids: Collection[int], spaces: Mapping[int, str]
 ) -> list[tuple[int, Any]]:
-    """Return the `MAXIMUM_WEIGHED` containers that gained most items since then, as pairs of gain and container.
+    """Return the `MAXIMUM_WEIGHED` containers that gained most items, as pairs of gain and container, largest first.
 
     Containers of `known_ids` and namespaces, whose ids are in `spaces`, are left out.
     """
@@ -208,10 +209,11 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
         count = counter(obj)
         if count >= minimum:
             yield obj, count
+        # Short containers and instances may hold untracked ones.
         if count <= MAXIMUM_OPENED and len(holders) < maximum_holders and reads_left[kind_id]:
             reads_left[kind_id] -= 1
             holders.append(obj)
-    objects.clear()
+    objects.clear()  # it holds all objects of the program
     yield from _untracked_containers(holders, minimum)
 
 
@@ -257,6 +259,7 @@ def _item_bytes(container: Any) -> int:
     seen_ids, size = set[int](), 0.0
     weighted_objects: list[tuple[Any, float]] = [(item, 1.0) for item in items]
     for obj, weight in weighted_objects:  # the list grows inside the loop: breadth-first
+        # Modules, functions and frames are no part of an item: they lead to most of the program.
         if id(obj) in seen_ids or issubclass(type(obj), (types.ModuleType, types.FunctionType, types.FrameType)):
             continue
         seen_ids.add(id(obj))
@@ -281,7 +284,9 @@ def _newest_items(container: Any) -> list[Any]:
         return [part for entry in islice(reversed(dict.items(container)), WEIGHED_ITEMS) for part in entry]
     if issubclass(kind, set):
         return list(islice(set.__iter__(container), WEIGHED_ITEMS))
-    return [value for _, value in newest_results(container, WEIGHED_ITEMS)] if kind is Cache else []
+    if kind is Cache:
+        return [result for _, result in newest_results(container, WEIGHED_ITEMS)]
+    return []  # of a buffer
 
 
 def _find_named_holders(
@@ -309,7 +314,7 @@ def _find_named_holders(
     passed_by_id = {id(container): container for container in containers}
     # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
     lower_indexes = {id(container): {index} for index, container in enumerate(containers)}
-    waiting_objects = containers  # those below which the heaviest container lies first
+    waiting_objects = containers  # in order of the heaviest container, without a holder yet, that lies below each
     for _ in _climbing_passes():
         frontier, waiting_objects = waiting_objects[:MAXIMUM_FRONTIER], waiting_objects[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))

@@ -83,14 +83,14 @@ def is_a(obj: object, *kinds: type) -> bool:
 
 def made_in_c(kind: type) -> bool:
     """Return whether C code made a class, and not a class statement or a call of `type`."""
-    # C code may make heap types as well, by their fields: their instances have more bytes than a class statement adds,
-    # which are a pointer for each slot, one for the dict and one for weak references.
-    space = class_dict(kind)
-    if not _flags(kind) & _HEAP_TYPE_FLAG or "__module__" not in space:
+    class_namespace = class_dict(kind)
+    if not _flags(kind) & _HEAP_TYPE_FLAG or "__module__" not in class_namespace:
         return True
-    slots = sum(type(value) is types.MemberDescriptorType for value in space.values())
+    # C code may set both as well. Then its fields tell: an instance has more bytes than a class statement adds, which
+    # are a pointer for each slot, one for the dict and one for weak references.
+    slot_count = sum(type(value) is types.MemberDescriptorType for value in class_namespace.values())
     base = _base(kind)
-    return base is not None and basic_size(kind) - basic_size(base) > POINTER_BYTES * (2 + slots)
+    return base is not None and basic_size(kind) - basic_size(base) > POINTER_BYTES * (2 + slot_count)
 
 
 def c_attribute(obj: object, name: str) -> Any:
@@ -160,7 +160,7 @@ def own_size(obj: object) -> int:
 
 def referents(obj: object) -> list[Any]:
     """Return the objects to which an object refers, as the collector sees them, without classes; none if untracked."""
-    if not gc.is_tracked(obj):
+    if not gc.is_tracked(obj):  # a number or a text, for example, which refers to nothing
         return []
     return [referent for referent in gc.get_referents(obj) if not issubclass(type(referent), type)]
 

@@ -78,9 +78,11 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
 def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
     """Return whether code in a folder is the user's; `packages` are installed packages that count as the user's."""
     # Kept by folder, as a program has a thousand modules in a few folders.
+    # With a separator at the end, as `_is_below_folder` expects the path of a file in the folder.
     path = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  a Path costs more
     if _is_below_folder(path, _TOOL_FOLDER):
         return False
+    # Before the folders of libraries, in which these packages may lie.
     if any(_is_below_folder(path, folder) for package in packages for folder in _package_folders(package)):
         return True
     if any(_is_below_folder(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders())):
@@ -122,7 +124,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     """
     # Runs no code of the watched program.
     spaces: dict[str, dict[str, Any]] = {}
-    libraries: set[str] = set()
+    library_names: set[str] = set()
     namespace_ids: set[int] = set()
     # Packages of which some modules count as the user's, so that each of their modules is looked at.
     mixed_packages = {*OWN_PACKAGES, *(package.partition(".")[0] for package in roots.packages)}
@@ -133,30 +135,36 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
         if id(names) in namespace_ids:  # the same module under a second name
             continue
         namespace_ids.add(id(names))
-        if top_package in libraries:
+        if top_package in library_names:
             continue
         file = names.get("__file__")
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
             spaces[name] = names
         elif name == top_package and file is not None and top_package not in mixed_packages:
-            libraries.add(name)  # modules below it are the library's as well
+            library_names.add(name)  # modules below it are the library's as well
     return spaces | _running_globals(roots, spaces, namespace_ids)
 
 
 def _running_globals(
-    roots: Roots, modules: Mapping[str, dict[str, Any]], known_ids: set[int]
+    roots: Roots, modules: Mapping[str, dict[str, Any]], known_ids: Collection[int]
 ) -> dict[str, dict[str, Any]]:
     """Return globals of the user's running code that belong to no loaded module, by their `__name__`.
 
     If a profiler runs the program, the modules of both are named `__main__`: the program gets the name. Other globals
     whose name is taken get a free one, made from their file's.
+
+    Args:
+        roots: choice of roots, which decides whose code is the user's.
+        modules: namespaces of the user's modules by name.
+        known_ids: ids of the namespaces of all loaded modules.
     """
     spaces: dict[str, dict[str, Any]] = {}
+    seen_ids = set(known_ids)
     for frame in _user_frames(roots):
         names, file = frame.f_globals, frame.f_code.co_filename
-        if id(names) in known_ids:
+        if id(names) in seen_ids:
             continue
-        known_ids.add(id(names))
+        seen_ids.add(id(names))
         name = plain_text(namespace_value(names, "__name__"), file_stem(file))
         if name in spaces or (name in modules and not _is_installed(modules[name])):
             name = _unused_name(file_stem(file), (*spaces, *modules))
@@ -179,16 +187,15 @@ def _unused_name(name: str, names: Collection[str]) -> str:
 def source_file(namespace: dict[str, Any]) -> str | None:
     """Return the file of a module's namespace; None if it has none."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
-    file = namespace_value(namespace, "__file__") or namespace_value(
-        instance_dict(namespace_value(namespace, "__loader__")), "path"
-    )
+    loader_attributes = instance_dict(namespace_value(namespace, "__loader__"))
+    file = namespace_value(namespace, "__file__") or namespace_value(loader_attributes, "path")
     return file if type(file) is str else None
 
 
 def display_module_name(module: str, names: dict[str, Any]) -> str:
     """Return the name of a module in paths; the main program gets its file's name, as if the file were imported."""
     file = source_file(names)
-    is_main = module == "__main__" or module.startswith("<")
+    is_main = module == "__main__" or module.startswith("<")  # `<run_path>`: run by `runpy`
     return file_stem(file) if is_main and file is not None else module
 
 
@@ -204,7 +211,8 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         modules: namespaces from `user_modules`.
     """
     # Runs no code of the watched program.
-    _note_host_packages(roots, modules)
+    _note_host_packages_(roots, modules)
+    # The flag of functions: the locals of a module's frame are its globals.
     frames = [frame for frame in _user_frames(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _frame_locals(frames[0]) if frames else []
     yield [*_module_globals(modules), *outermost, *loaded_registries(), *roots.named]
@@ -219,7 +227,10 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
 
 
 def _thread_roots() -> list[tuple[str, Any]]:
-    """Return the threads but the main one, by their names without numbers; of many with one name, Python's table."""
+    """Return the threads but the main one, by their names without numbers.
+
+    If many have the same name, they have no paths of their own: Python's table of threads is returned for them.
+    """
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     named_threads = [(f"thread {_without_number(thread_name(thread))}", thread) for thread in threads]
@@ -239,7 +250,7 @@ def _module_globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str
     for module, names in modules.items():
         display_name = display_module_name(module, names)
         for name, value in named_entries(names):
-            if not name.startswith("__") or name == "__warningregistry__":
+            if not name.startswith("__") or name == "__warningregistry__":  # it grows with each new warning
                 yield f"{display_name}.{name}", value
 
 
@@ -252,7 +263,7 @@ def running_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
     """Return the running frames of files that `accepts` allows, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
-    order = sorted(frames, key=lambda thread: (thread != main, thread))
+    order = sorted(frames, key=lambda thread: (thread != main, thread))  # the main thread first: False before True
     accepted_frames = [frame for thread in order for frame in _stack_frames(frames[thread], accepts)]
     frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
     return accepted_frames
@@ -278,7 +289,7 @@ def _frame_locals(frame: FrameType, place: str | None = None) -> list[tuple[str,
 
 def _is_library_file(file: str) -> bool:
     """Return whether a file is a library's: not the user's, the finder's or a trainer package's."""
-    if file.startswith("<") or is_user_file(file):
+    if file.startswith("<") or is_user_file(file):  # `<...>`: code without a file
         return False
     path = os.path.abspath(file)  # noqa: PTH100  a Path costs more
     return not any(_is_below_folder(path, folder) for folder in (_TOOL_FOLDER, *_trainer_folders()))
@@ -286,12 +297,11 @@ def _is_library_file(file: str) -> bool:
 
 def _package_of_frame(frame: FrameType) -> str:
     """Return the library that a frame belongs to: "torch", "asyncio"."""
-    return plain_text(namespace_value(frame.f_globals, "__name__"), file_stem(frame.f_code.co_filename)).partition(".")[
-        0
-    ]
+    module = plain_text(namespace_value(frame.f_globals, "__name__"), default=file_stem(frame.f_code.co_filename))
+    return module.partition(".")[0]
 
 
-def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
+def _note_host_packages_(roots: Roots, modules: Collection[str]) -> None:
     """Add the libraries that call the user's code, such as `_pytest`, to `_host_packages`.
 
     These are the libraries with calls on the main thread's stack that lie outside of the user's outermost call.
@@ -301,7 +311,7 @@ def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
         modules: names of the user's modules.
     """
     # No variable may hold the innermost frame, which is this very one: a cycle, as in `running_frames`.
-    calls = _stack_files(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001  (the only way)
+    calls = _stack_calls(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001  (the only way)
     outer_calls = list(takewhile(lambda call: not is_user_file(call[0], roots.packages), calls))
     if len(outer_calls) == len(calls) and not set(modules) - {"__main__"}:
         # No code of the user's runs or is loaded: an installed application is the program, and owns what it keeps.
@@ -311,10 +321,11 @@ def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
             _host_packages.add(package)
 
 
-def _stack_files(frame: FrameType | None) -> list[tuple[str, str]]:
-    """Return file and package of each call on a stack, outermost first, without the scripts of installed commands."""
+def _stack_calls(frame: FrameType | None) -> list[tuple[str, str]]:
+    """Return file and package of each call on a stack, outermost first."""
     calls = []
     while frame is not None:
+        # The script of an installed command, such as `pytest`, only calls its library, which says who owns the program.
         if not is_installed_command(frame.f_code.co_filename):
             calls.append((frame.f_code.co_filename, _package_of_frame(frame)))
         frame = frame.f_back
@@ -326,7 +337,7 @@ def lies_in_library_call(path: str) -> bool:
 
     The globals of a library that runs the program count too: they keep its record of that call.
     """
-    # Such as `fit() in torch: batches`, where the user's functions have a file's name: `fit() in train.py: batches`.
+    # A library's function has a module, `fit() in torch: batches`, and a user's a file: `fit() in train.py: batches`.
     call, variable, _ = path.partition(": ")
     _, function, module = call.rpartition("() in ")
     is_local = bool(variable and function) and module_namespace(module) is not None

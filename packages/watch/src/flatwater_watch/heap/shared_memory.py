@@ -46,11 +46,13 @@ def lies_in_file(obj: Any, walk: Walk) -> bool:
         walk.fileless_spans = fileless_spans()
     # The last span that begins at the address or below it: no span ends at 1 << 64 or above.
     index = bisect_right(walk.fileless_spans, (address, 1 << 64)) - 1
+    # Before the first span, or behind the end of that one: the mapping at the address has a file.
     return index < 0 or address >= walk.fileless_spans[index][1]
 
 
 def _address_and_size(mapping: Any) -> tuple[int, int]:
     """Return the address of a mapping, and its bytes; both are 0 for a mapping that is closed."""
+    # By the buffer that it exports to C code, which is given back at once: the address stays the same.
     view = _Buffer()
     try:
         ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(view), 0)  # 0: PyBUF_SIMPLE

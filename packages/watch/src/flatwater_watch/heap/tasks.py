@@ -41,7 +41,7 @@ def suspended_frames() -> Iterator[FrameType]:
     for task in _all_tasks():
         yield from _awaited_frames(_task_coroutine(task))
     for greenlet in _known_greenlets():
-        yield from reversed([*_caller_frames(c_attribute(greenlet, "gr_frame"))])
+        yield from reversed([*_caller_frames(c_attribute(greenlet, "gr_frame"))])  # it has none while it runs
 
 
 def _known_greenlets() -> list[Any]:
@@ -76,7 +76,7 @@ def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
 
 def known_contexts() -> list[Context]:
     """Return the contexts of the code that runs now and of each task."""
-    # Runs no code of the watched program.
+    # Runs no code of the watched program: up to Python 3.11 only the collector leads from a task to its context.
     referents = (referent for task in _all_tasks() for referent in gc.get_referents(task))
     return [copy_context(), *(referent for referent in referents if type(referent) is Context)]
 
@@ -84,6 +84,7 @@ def known_contexts() -> list[Context]:
 def _all_tasks() -> list[Any]:
     """Return the living tasks of asyncio and trio; the main tasks of asyncio's loops come first."""
     space = module_namespace("asyncio.tasks") or {}
+    # A `WeakSet` keeps weak references in its attribute `data`.
     task_sets = [instance_dict(space[name]).get("data", ()) for name in _TASK_SETS if name in space]
     weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_tasks, tasks)]
     # Main tasks first, as a set of tasks has no order, and as a rule the main task's coroutine keeps the other tasks.
@@ -132,7 +133,7 @@ def _trio_tasks() -> list[Any]:
     tasks = c_attribute(runner, "tasks")
     if type(tasks) is not set:
         return []
-    # Sorted, as the owner among several tasks must not depend on the order of a set.
+    # Sorted by trio's number of each task, as the owner among several tasks must not depend on the order of a set.
     return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MAXIMUM_TASKS]
 
 
@@ -146,7 +147,7 @@ def _task_coroutine(task: Any) -> Any:
 
 
 def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of those that it awaits, outermost first, as far as Python keeps them."""
+    """Yield the frames of a coroutine and of those that it awaits, outermost first, up to an object of C."""
     for _ in range(MAXIMUM_DEPTH):
         frame: FrameType | None = None
         if type(waiting) is CoroutineType:

@@ -101,14 +101,13 @@ def add_child_record_(name: str, kind: type, parent: PathRecord) -> PathRecord:
     on no path gets longer: a child gets the nearest record above it of its class, else its parent's.
     """
     key = (name, id(kind))
+    record: PathRecord | None = None
     if parent.depth >= MAXIMUM_DEPTH:
         record = next((holder for holder in _record_and_holders(parent) if holder.key[1] == id(kind)), parent)
-    else:
-        is_item = name.startswith("[")  # lists within lists do not fold
-        ancestor = (
-            None if is_item else next((holder for holder in _record_and_holders(parent) if holder.key == key), None)
-        )
-        record = ancestor or PathRecord(parent.path + name, parent, key, parent.depth + 1)
+    elif not name.startswith("["):  # items do not fold: a list within a list is another one
+        record = next((holder for holder in _record_and_holders(parent) if holder.key == key), None)
+    if record is None:
+        record = PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = record
     return record
 
@@ -190,6 +189,7 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
         maximum_objects=maximum,
         must_open_ids=roots.must_open_ids,
     )
+    # The object that stands for a child process gets the child's bytes: see `instance_opener`.
     walk.child_bytes.update(descendant_memory().private_by_child)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
@@ -198,7 +198,7 @@ def continue_walk_(heap_walk: HeapWalk, deadline: float) -> bool:
     """Go on with a walk until `thread_seconds` reaches the deadline; return whether the walk has ended."""
     # Runs no code of the watched program.
     # One group after the other, so that objects belong to the first group that reaches them; graphs come last.
-    while _open_waiting_(heap_walk, deadline):
+    while _open_waiting_objects_(heap_walk, deadline):
         if heap_walk.groups and not heap_walk.truncated:
             _append_roots_(heap_walk, heap_walk.groups.popleft())
         elif heap_walk.late_graphs and not heap_walk.truncated:
@@ -242,13 +242,13 @@ def _append_row_(  # noqa: PLR0917  (a row)
     heap_walk.weights.append(weight)
 
 
-def _open_waiting_(heap_walk: HeapWalk, deadline: float) -> bool:
+def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
     """Open the waiting objects until `thread_seconds` reaches the deadline, and append rows for their children.
 
     Return True if no object waits any more, or the walk is at its maximum number of objects.
     """
     walk, objects, sizes = heap_walk.walk, heap_walk.objects, heap_walk.sizes
-    row = len(sizes)
+    row = len(sizes)  # opened objects have a size, in the order of rows: the first row without one waits
     # The clock is read by rows, not by the number of waiting objects: of a chain only one object waits at a time.
     clock_row = row + OBJECTS_BETWEEN_CLOCKS
     while row < len(objects):
@@ -256,7 +256,7 @@ def _open_waiting_(heap_walk: HeapWalk, deadline: float) -> bool:
             heap_walk.truncated = True
             return True
         obj = objects[row]
-        if type(obj) is OwnWeakref:
+        if type(obj) is OwnWeakref:  # held weakly by the walk: None if the program has freed it
             obj = obj()
         opened_object = open_object(obj, walk)
         sizes.append(allocated_size(opened_object.size))
@@ -297,7 +297,7 @@ def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened_object: Ope
         record.chained_objects += weight
         return
     is_new = record.longest_container is None or strong_object(record.longest_container) is None
-    if is_new:
+    if is_new:  # the first container on this path, or one after all earlier ones were freed
         record.step = heap_walk.step
     if is_new or opened_object.length > record.greatest_length:
         record.longest_container, record.greatest_length = obj, opened_object.length
@@ -318,11 +318,12 @@ def _holding_kind(record: PathRecord, opened_object: OpenedObject) -> str:
 
 def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> None:
     """Add the bytes of new atoms among the children to row `row`, and append a row for each other new child."""
-    walk, holder_record, weight, size = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row], 0
+    walk, holder_record, weight = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row]
+    size = 0
     for name, obj in parts:
         kind = type(obj)
         atom_bytes = _mark_seen_and_weigh_(walk, obj, kind)
-        if atom_bytes != TO_BE_OPENED:
+        if atom_bytes != TO_BE_OPENED:  # an atom, or an object that was seen before: 0
             size += atom_bytes
             continue
         record = holder_record.children.get((name, id(kind))) or add_child_record_(name, kind, holder_record)
@@ -356,7 +357,7 @@ def _append_sampled_children_(
         atom_bytes = _mark_seen_and_weigh_(heap_walk.walk, obj, kind)
         if atom_bytes > 0:
             sample.add(item, atom_bytes)
-        elif atom_bytes == TO_BE_OPENED:
+        elif atom_bytes == TO_BE_OPENED:  # else it was counted before
             record = holder_record.children.get((name, id(kind))) or add_child_record_(name, kind, holder_record)
             fold_mark = FOLDED if record.depth <= holder_record.depth else 0
             sample.items_by_row.append(item)
@@ -402,8 +403,8 @@ def release_objects_(heap_walk: HeapWalk) -> None:
         if _is_array_class(heap_walk, type(objects[row])):
             objects[row] = OwnWeakref(objects[row])
     # Some waiting objects, in turn, are checked: an object that only the walk holds is released.
-    is_waiting = opened_rows <= heap_walk.next_row_to_check < len(objects)
-    begin = heap_walk.next_row_to_check if is_waiting else opened_rows
+    goes_on = opened_rows <= heap_walk.next_row_to_check < len(objects)
+    begin = heap_walk.next_row_to_check if goes_on else opened_rows  # again from the first row that waits
     # The count is read by C code under `map`: a loop variable would be one more reference.
     for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
         if count <= _SOLE_REFCOUNT and not _is_made_by_walk(objects[row]):
@@ -427,6 +428,7 @@ def _release_containers_(heap_walk: HeapWalk) -> None:
     records = list(heap_walk.records.values())
     begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
     heap_walk.next_record_to_check = begin + CHECKED_PER_SLICE
+    # Each once, as a changed record may have its turn as well.
     due_records = dict.fromkeys((*heap_walk.changed_records.values(), *records[begin : heap_walk.next_record_to_check]))
     heap_walk.changed_records.clear()
     for record in due_records:

@@ -53,7 +53,8 @@ class AllocationTrace:
         """Prepare without tracing."""
         self.running = False
         """Whether this trace runs, or pauses."""
-        self._pauses = False
+        self._is_paused = False
+        """Whether new blocks are not traced until `resume`."""
         self._traced: list[_Allocator] = []
         """The allocators that trace, by domain."""
         self._pausing: list[_Allocator] = []
@@ -61,8 +62,8 @@ class AllocationTrace:
         moves, as the table of a list does, gets the line of that."""
 
     def start(self, frames: int) -> None:
-        """Begin to trace, and keep so many frames of each allocation; a trace that pauses begins with the next one."""
-        plain = _current_allocators()
+        """Begin to trace, and keep `frames` frames of each allocation; after `pause` the trace waits for `resume`."""
+        untraced_allocators = _current_allocators()
         tracemalloc.start(frames)
         self._traced, self.running = _current_allocators(), True
         # All functions of an allocator get one argument, `ctx`. Python's allocators ignore theirs, which is null; where
@@ -71,19 +72,19 @@ class AllocationTrace:
             traced
             if untraced.ctx
             else _Allocator(traced.ctx, untraced.malloc, untraced.calloc, traced.realloc, traced.free)
-            for untraced, traced in zip(plain, self._traced, strict=True)
+            for untraced, traced in zip(untraced_allocators, self._traced, strict=True)
         ]
-        if self._pauses:
+        if self._is_paused:
             self.pause()
 
     def pause(self) -> None:
-        """Trace no new block until `resume`, but tables of lists that grow."""
-        self._pauses = True
+        """Trace no new block until `resume`; blocks that grow, such as tables of lists, stay traced."""
+        self._is_paused = True
         _replace_allocators(self._traced, self._pausing)
 
     def resume(self) -> None:
         """Trace new blocks again."""
-        self._pauses = False
+        self._is_paused = False
         _replace_allocators(self._pausing, self._traced)
 
     def stop(self) -> None:
@@ -103,8 +104,9 @@ def _current_allocators() -> list[_Allocator]:
 
 def _replace_allocators(expected: list[_Allocator], allocators: list[_Allocator]) -> None:
     """Set other allocators in place of the expected ones, unless somebody else has set theirs meanwhile."""
-    for domain, current, old, new in zip(_DOMAINS, _current_allocators(), expected, allocators):  # noqa: B905  (none without a trace)
-        if bytes(current) == bytes(old):
+    # The lists are empty while nothing is traced.
+    for domain, current, old, new in zip(_DOMAINS, _current_allocators(), expected, allocators):  # noqa: B905  (then shorter)
+        if bytes(current) == bytes(old):  # structures have no `==` of their own
             ctypes.pythonapi.PyMem_SetAllocator(domain, ctypes.byref(new))
 
 

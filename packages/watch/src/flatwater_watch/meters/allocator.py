@@ -68,7 +68,10 @@ def allocator_totals() -> AllocatorTotals | None:
     600,000.
     """
     libc = _load_libc()
-    return None if libc is None else _query_mallinfo(libc)[0]
+    if libc is None:
+        return None
+    totals, _ = _query_mallinfo(libc)
+    return totals
 
 
 SLOWEST_SECONDS_PER_BYTE = 0.25 / (1 << 30)
@@ -115,8 +118,10 @@ def totals_from_mallinfo(info: Mallinfo2, touched_bytes: int) -> AllocatorTotals
         info: result of the call.
         touched_bytes: bytes in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
     """
+    # Of the last free chunk only touched pages are in RAM.
     free_bytes = max(0, info.fordblks - info.keepcost + touched_bytes)
-    return AllocatorTotals(in_use=info.uordblks + info.hblkhd, free=free_bytes)
+    bytes_in_use = info.uordblks + info.hblkhd  # blocks in heaps, and large blocks in mappings of their own
+    return AllocatorTotals(in_use=bytes_in_use, free=free_bytes)
 
 
 class _TrimmedPages:
@@ -148,7 +153,8 @@ class _TrimmedPages:
         present_mask = int.from_bytes(presence, "little")
         heap_mask = (1 << (8 * len(presence))) - 1  # cuts off pages behind the present end of the heap
         self._pages_once_touched = (self._pages_once_touched & heap_mask) | present_mask
-        return (self._pages_once_touched & ~present_mask).bit_count() * mmap.PAGESIZE
+        trimmed_mask = self._pages_once_touched & ~present_mask  # one bit for each page
+        return trimmed_mask.bit_count() * mmap.PAGESIZE
 
 
 _trimmed_pages = _TrimmedPages()
@@ -168,10 +174,12 @@ def used_bytes() -> int:
         return footprint().anonymous
     totals, last_chunk = _query_mallinfo(libc)
     heap_start, anonymous = _heap_start(), footprint().anonymous
-    kept_bytes = max(0, totals.free - _trimmed_pages.update_trimmed_bytes_(heap_start, last_chunk - heap_start))
+    # Freed bytes whose pages were not given back by a trim.
+    trimmed_bytes = _trimmed_pages.update_trimmed_bytes_(heap_start, last_chunk - heap_start)
+    kept_bytes = max(0, totals.free - trimmed_bytes)
     # More freed bytes than resident bytes: pages in the heaps of other threads were given back.
     _trimmed_pages.trimmed_elsewhere = _trimmed_pages.trimmed_elsewhere or kept_bytes > anonymous
-    if _trimmed_pages.trimmed_elsewhere:
+    if _trimmed_pages.trimmed_elsewhere:  # then only free bytes of the main heap count
         kept_bytes = min(anonymous, max(0, kept_bytes - _free_in_other_heaps(_malloc_info(libc))))
     return anonymous - kept_bytes
 
@@ -200,7 +208,7 @@ def allocator_pages() -> AllocatorPages | None:
     libc, totals = _load_libc(), allocator_totals()
     if libc is None or totals is None:
         return None
-    return AllocatorPages(totals.in_use, totals.free, _kept_bytes(_malloc_info(libc)))
+    return AllocatorPages(in_use=totals.in_use, free=totals.free, kept=_kept_bytes(_malloc_info(libc)))
 
 
 def _kept_bytes(report: bytes) -> int:

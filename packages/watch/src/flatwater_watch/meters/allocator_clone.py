@@ -63,19 +63,17 @@ class ProcessCopy:
         self._kill_at = monotonic() + max(MINIMUM_KILL_SECONDS, KILL_RATIO * expected_seconds())
         self._query_cpu_seconds: float | None = None
         self._heap_begin, self._heap_end = heap
-        self._shared_memory = mmap.mmap(
-            -1, RESULT_BYTES + page_count(self._heap_begin, self._heap_end - self._heap_begin)
-        )
+        heap_bytes = self._heap_end - self._heap_begin
+        self._shared_memory = mmap.mmap(-1, RESULT_BYTES + page_count(self._heap_begin, heap_bytes))  # -1: no file
         shared_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shared_memory))
         # Before the copy is made: the program goes on while the copy runs, and the answer is about the heap of now.
-        self._presence_written = write_page_presence(
-            self._heap_begin, self._heap_end - self._heap_begin, shared_address + RESULT_BYTES
-        )
+        self._presence_written = write_page_presence(self._heap_begin, heap_bytes, target=shared_address + RESULT_BYTES)
         self._pid = _start_copy(libc, shared_address)
 
     def is_done(self) -> bool:
         """Return whether the copy has ended; kill a copy that waits for a lock or takes far too long."""
         self._poll_()
+        # The copy has no reason to sleep but a lock of malloc, which nobody in it will release.
         if self._pid and (is_waiting(self._pid) or monotonic() >= self._kill_at):
             self.stop()
         return not self._pid
@@ -114,7 +112,7 @@ class ProcessCopy:
         except ChildProcessError:  # the program has waited for it
             self._pid = 0
             return
-        if pid:
+        if pid:  # else the copy still runs
             self._pid = 0
             self._query_cpu_seconds = None if status else usage.ru_utime + usage.ru_stime
 
@@ -149,9 +147,9 @@ def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
     try:
         pid: int = libc.clone(
             _query_function(libc),
-            ctypes.c_void_p(shared_address + RESULT_BYTES),
+            ctypes.c_void_p(shared_address + RESULT_BYTES),  # the stack, which grows down from here
             CLONE_FLAGS,
-            ctypes.c_void_p(shared_address),
+            ctypes.c_void_p(shared_address),  # the function's argument
         )
     finally:
         libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(program_mask), None)
@@ -168,6 +166,6 @@ def _query_function(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of 
 @functools.cache
 def _load_libc() -> ctypes.PyDLL | None:
     """Return the C library on x86-64, else None; `main_heap` says whether it is glibc."""
-    if system.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
+    if system.uname().machine != "x86_64" or sys.maxsize < 1 << 32:  # or a Python of 32 bits
         return None
     return ctypes.PyDLL(None, use_errno=True)

@@ -35,7 +35,10 @@ class AllocatorMeter:
 
     def awaits_first_answer_(self) -> bool:
         """Return whether the first query is still under way in another process; begin or end it if that is due."""
-        return self._newest is None and self.newest_totals_() is None and self._query_process is not None
+        if self._newest is not None:
+            return False
+        totals = self.newest_totals_()  # begins a query, or takes its answer
+        return totals is None and self._query_process is not None
 
     def newest_totals_(self) -> AllocatorTotals | None:
         """Return the newest totals, after a new query if one is due and is quick; start a slow one in another process.
@@ -44,7 +47,8 @@ class AllocatorMeter:
         """
         if self._query_process is not None:
             self.take_answer_()
-        elif monotonic() >= self._next_query_time and not self._start_query_process(expected_seconds()):
+        elif monotonic() >= self._next_query_time and not self._start_query_process_(expected_seconds()):
+            # The query is quick, or no other process could be started.
             self._newest = allocator_totals()
             self._schedule_query_()
         return self._newest
@@ -60,7 +64,7 @@ class AllocatorMeter:
             self._query_process.stop()
             self._query_process = None
 
-    def _start_query_process(self, query_seconds: float) -> bool:
+    def _start_query_process_(self, query_seconds: float) -> bool:
         """Start the query in another process, if that stops the program for less time than the query itself.
 
         Args:
@@ -72,6 +76,7 @@ class AllocatorMeter:
         if query_seconds <= SLOW_QUERY_SECONDS:
             return False
         anonymous = footprint().anonymous
+        # The shorter pause first.
         starters: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
             (CLONE_SECONDS_PER_BYTE, ProcessCopy),
             (FORK_SECONDS_PER_BYTE, _start_fork),

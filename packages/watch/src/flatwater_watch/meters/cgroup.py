@@ -38,10 +38,12 @@ def _group_folders(controller: str, mount: str | PathLike[str], membership: str 
     """
     for line in (_read_stripped_text(f"{membership}") or "").splitlines():
         _, controllers, group_path = line.split(":", 2)  # `4:cpu,cpuacct:/a/b` in version 1, `0::/a/b` in version 2
+        # A group of version 2, which names no controllers, has them all.
         if controllers and controller not in controllers.split(","):
             continue
-        root = f"{mount}/{controllers}" if controllers else f"{mount}"
+        root = f"{mount}/{controllers}" if controllers else f"{mount}"  # version 1 has a folder for each line
         names = [name for name in group_path.split("/") if name]
+        # The process's own group first, the root last.
         yield from ("/".join((root, *names[:depth])) for depth in range(len(names), -1, -1))
 
 
@@ -61,11 +63,12 @@ def _group_quota(group: str) -> float:
         quota, period = quota_v1, read_text(f"{group}/cpu.cfs_period_us")
     else:
         return float("inf")
-    return int(quota) / int(period) if quota not in {"max", "-1"} else float("inf")
+    has_quota = quota not in {"max", "-1"}  # the words of version 2 and version 1 for none
+    return int(quota) / int(period) if has_quota else float("inf")
 
 
 def _group_headroom(group: str) -> int | None:
-    """Return the bytes that the processes of a group may still take; None without a limit."""
+    """Return the bytes that the processes of a group may still take; None without a limit, or without its files."""
     names_v2, names_v1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for limit_name, usage_name in (names_v2, names_v1):
         limit_bytes = _read_stripped_text(f"{group}/{limit_name}")

@@ -113,7 +113,7 @@ class CollectionListener:
         """Record the bytes in use now as a collection that freed nothing."""
         # In the thread of the readings; a collection in another thread may come in between.
         self._collections.clear()
-        if _is_costly():
+        if _is_costly():  # then no reading is taken any more
             return
         bytes_in_use, number = self._read(), self._full_collections() - self._count_at_start
         self._baseline = (Collection(number=number, seconds=monotonic(), before=bytes_in_use, after=bytes_in_use),)
@@ -143,7 +143,7 @@ class CollectionListener:
     def _record_begin_or_end(self) -> None:
         """Read the bytes in use as a full collection begins or ends, unless readings take too long or are too many."""
         # Within the collector, in any thread.
-        now, ended_count = monotonic(), self._full_collections()
+        now, ended_count = monotonic(), self._full_collections()  # the count has risen if one ends now
         under_way, self._under_way = self._under_way, None  # a collection has one begin and one end
         if _is_costly():
             return
@@ -230,7 +230,7 @@ class _DeferredRaise:
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
         callback_codes = {code for callback in gc.callbacks if (code := _function_code(callback)) is not None}
         while frame is not None and self.fault is not None:
-            if frame.f_code is _TURN_CODE:
+            if frame.f_code is _TURN_CODE:  # within the watch's callback, which requests it again at its end
                 return False
             if frame.f_code in callback_codes:
                 # A request from within the call cannot loop for ever: the interpreter makes at most 32 calls in a row
@@ -239,7 +239,7 @@ class _DeferredRaise:
                 return False
             frame = frame.f_back
         fault, self.fault = self.fault, None
-        if fault is None:
+        if fault is None:  # raised already: it was requested twice
             return False
         _exceptions_waiting.remove(self)
         _exceptions_raised.append(self)

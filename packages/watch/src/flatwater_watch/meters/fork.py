@@ -120,6 +120,7 @@ class DetachedFork:
             raise
         finally:
             system.close(write_end)
+        # The id of the second fork, of which this process is no parent.
         self._pid = int.from_bytes(system.read(self._read_end, ID_BYTES))
         _wait_quietly(middle_child)
         if not self._pid:  # the pipe ended without an id, as the child could not fork
@@ -127,9 +128,9 @@ class DetachedFork:
             raise OSError("a fork of this process could not fork")
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Wait for at most `seconds` until the work is done; return whether it is done."""
+        """Read what the fork writes, for at most `seconds`; return whether it has ended, and so the work is done."""
         deadline = monotonic() + seconds
-        while self._read_end >= 0:
+        while self._read_end >= 0:  # -1 once the pipe was closed, as the fork has ended
             if not _wait_until_readable(self._read_end, max(0.0, deadline - monotonic())):
                 return False
             piece = system.read(self._read_end, CHUNK_BYTES)
@@ -146,7 +147,7 @@ class DetachedFork:
         deadline = monotonic() + WALL_SECONDS_PER_CPU_SECOND * cpu_seconds
         while not self.is_done(POLL_SECONDS):
             if monotonic() >= deadline or process_cpu_seconds(self._pid) >= cpu_seconds:
-                return self.is_done()
+                return self.is_done()  # it may have ended just now
         return True
 
     def result(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
@@ -219,7 +220,7 @@ def _fork_quietly() -> int:
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
             filters.remove(_IGNORED_WARNINGS)
-        remove_filter()
+        remove_filter()  # the one of `fork_warnings`, which its hook has set for this fork
 
 
 def _fork_at_exit() -> int:
@@ -250,7 +251,7 @@ def _wait_until_readable(pipe: int, seconds: float) -> bool:
     """Wait for at most `seconds` until the pipe has bytes, or its other end is closed; return False if neither is."""
     poller = select.poll()  # `select.select` takes descriptors below 1024 only
     poller.register(pipe, select.POLLIN)
-    return bool(poller.poll(1000 * seconds))
+    return bool(poller.poll(1000 * seconds))  # in milliseconds
 
 
 def _fork_worker_and_end(work: Work, pipe: int) -> None:
@@ -260,7 +261,7 @@ def _fork_worker_and_end(work: Work, pipe: int) -> None:
     try:
         child_pid = _fork_quietly()
         if child_pid == 0:
-            _work_in_detached_process(work, pipe)
+            _work_in_detached_process(work, pipe)  # it does not return
         code = 0
     finally:
         end_process(code)
@@ -292,7 +293,7 @@ def _work_and_exit(work: Work, pipe: int) -> None:
         code = 0
     except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is reported by the parent
         pass
-    except BaseException:  # noqa: BLE001  (the edge of a process)
+    except BaseException:  # noqa: BLE001  (nothing of the parent may catch it)
         sys.__excepthook__(*sys.exc_info())
     finally:
         end_process(code)

@@ -51,10 +51,11 @@ def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
         run: calls a function, and raises nothing if the function fails.
     """
     global _hook_registered  # noqa: PLW0603  (hooks at forks stay for the life of the process)
-    version = tuple(sys.version_info)
+    version = tuple(sys.version_info)  # a tuple, as mypy takes `sys.version_info` for one version
     if _hook_registered or version < (3, 12):
         return
     _hook_registered = True
+    # Without frames, in which a debugger of the program could stop.
     remove_hook = frameless_callable(lambda: run(remove_filter))
     os.register_at_fork(before=frameless_callable(lambda: run(_set_filter_before_fork)), after_in_child=remove_hook)
     if version < (3, 13):  # later versions warn after these hooks: then `remove_filter_if_old` removes the filter
@@ -80,8 +81,9 @@ def remove_filter() -> None:
 def _set_filter_before_fork() -> None:
     """Set the filter if all other threads are the watch's; runs before each fork, in the thread that makes it."""
     global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
-    remove_filter()
+    remove_filter()  # the one of an earlier fork
     watch_thread_count = _watch_thread_pids.count(process_id())
+    # Only this thread and the watch's: with others the warning is of the program's own threads.
     if watch_thread_count and threads_here() == 1 + watch_thread_count:
         cast("list[Any]", warnings.filters).insert(0, _IGNORED_WARNING)
         _filtered_since = monotonic()

@@ -37,7 +37,10 @@ def footprint(pid: int | None = None) -> Footprint:
         OSError: the process has ended.
     """
     _, resident_pages, shared_pages, *_ = read_file(f"/proc/{'self' if pid is None else pid}/statm").split()
-    return Footprint(int(resident_pages) * mmap.PAGESIZE, int(shared_pages) * mmap.PAGESIZE)
+    return Footprint(
+        resident=int(resident_pages) * mmap.PAGESIZE,
+        file_mapped=int(shared_pages) * mmap.PAGESIZE,
+    )
 
 
 _SHARED_STEP = 256 << 10
@@ -47,7 +50,7 @@ _newest_shared = {"file_mapped": -1, "shared_memory": 0}
 
 
 def file_pages(memory: Footprint) -> int:
-    """Return the resident bytes in pages of files, which the system takes back, without shared memory, which it cannot.
+    """Return the resident bytes in pages of files that the system can take back: all but those of shared memory.
 
     Args:
         memory: resident bytes of this process.
@@ -91,7 +94,8 @@ class FamilyMemory:
 
 def family_memory() -> FamilyMemory:
     """Return the memory of this process and its descendants; the call takes 11 to 17 ms per resident GB of each."""
-    return _sum_family({process_id(): process_id()} | descendant_pids())
+    own_entry = {process_id(): process_id()}  # this process counts by itself, as a child does
+    return _sum_family(own_entry | descendant_pids())
 
 
 def descendant_memory(pid: int | None = None) -> FamilyMemory:
@@ -105,7 +109,11 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
 
 
 def _sum_family(pids: Mapping[int, int]) -> FamilyMemory:
-    """Return sums over processes, given by id with the child above each; processes that have ended are left out."""
+    """Return sums over those processes that have not ended.
+
+    Args:
+        pids: ids of the processes, each with the id of the child under which its bytes count.
+    """
     proportional = libraries = count = 0
     private = Counter[int]()
     for pid, child in pids.items():
@@ -138,7 +146,7 @@ class CostlyMeter(Generic[T]):
         if self.newest is None or began >= self.next_time:
             self.newest = self.query()
             end = monotonic()
-            self.next_time = end + (end - began) / self.maximum_share
+            self.next_time = end + (end - began) / self.maximum_share  # then the reading was this share of the time
         return self.newest
 
 

@@ -7,8 +7,10 @@ from flatwater_watch.meters.system_calls import list_folder, process_id, read_te
 KIB = 1024
 WAIT_ALL_CHILDREN = 0x40000000
 """wait(2), `__WALL`: children of any kind."""
-_PARENT, _EXIT_SIGNAL = 1, 35
+_STATE, _PARENT, _EXIT_SIGNAL = 0, 1, 35
 """Indexes of fields in `/proc/PID/stat` (proc(5)), counted behind the program's name."""
+_SLEEPING, _STOPPED = "S", "T"
+"""States of a process that waits, but not for a disk, and of one that a signal has stopped."""
 _NO_SIGNAL = "0"
 """The exit signal of a process that sends none."""
 _CPU_TICK_FIELDS = slice(11, 15)
@@ -42,29 +44,29 @@ def available_bytes() -> int:
 def queued_seconds() -> float:
     """Return the seconds that this thread has waited for a core so far; 0 if the system does not say."""
     try:
-        return int(read_text("/proc/thread-self/schedstat").split()[1]) / 1e9
+        _, waited_nanoseconds, *_ = read_text("/proc/thread-self/schedstat").split()
+        return int(waited_nanoseconds) / 1e9
     except OSError:  # a kernel without these statistics
         return 0.0
 
 
 def descendant_pids(pid: int | None = None) -> dict[int, int]:
-    """Return the ids of the descendants of a process, by default of this process, each with that of a direct child.
+    """Return the ids of the descendants of a process, by default of this process, each with the id of a child.
 
-    It is the child of the process from which the descendant descends, or the descendant itself if that is a child.
-    Processes whose end sends no signal are left out: they are copies that make a query for a watched process
-    (`allocator_clone`).
+    It is the child of the process from which the descendant descends; a child has its own id. Processes whose end sends
+    no signal are left out: they are copies that make a query for a watched process (`allocator_clone`).
     """
     children = defaultdict[int, list[int]](list)
     for name in list_folder("/proc"):
         if name.isdecimal():
             try:
-                status = _stat_fields(int(name))
+                fields = _stat_fields(int(name))
             except OSError:  # the process ended meanwhile
                 continue
-            if status[_EXIT_SIGNAL] != _NO_SIGNAL:
-                children[int(status[_PARENT])].append(int(name))
+            if fields[_EXIT_SIGNAL] != _NO_SIGNAL:
+                children[int(fields[_PARENT])].append(int(name))
     own_children = children[process_id() if pid is None else pid]
-    child_of = dict(zip(own_children, own_children, strict=True))
+    child_of = {child: child for child in own_children}
     pids = list(own_children)
     for process in pids:  # the list grows in the loop, which comes to the children of each process that is added
         pids += children[process]
@@ -86,10 +88,10 @@ def context_switches(pid: int) -> int | None:
     """Return how often a process's main thread, if it sleeps now, has left its core; None if it runs or is gone."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
-        voluntary, forced_count = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
+        switch_count = int(lines["voluntary_ctxt_switches"]) + int(lines["nonvoluntary_ctxt_switches"])
     except (OSError, KeyError):  # the process has ended, or the system only emulates Linux
         return None
-    return voluntary + forced_count if lines["State"].split()[0] == "S" else None
+    return switch_count if lines["State"].split()[0] == _SLEEPING else None
 
 
 def threads_here() -> int:
@@ -100,7 +102,7 @@ def threads_here() -> int:
 def is_waiting(pid: int) -> bool:
     """Return whether the main thread of a process sleeps, and not for a disk; False if it has ended."""
     try:
-        return _stat_fields(pid)[0] == "S"
+        return _stat_fields(pid)[_STATE] == _SLEEPING
     except OSError:
         return False
 
@@ -108,7 +110,7 @@ def is_waiting(pid: int) -> bool:
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped the process; False if it has ended."""
     try:
-        return _stat_fields(pid)[0] == "T"
+        return _stat_fields(pid)[_STATE] == _STOPPED
     except OSError:
         return False
 
@@ -135,6 +137,7 @@ def process_command(pid: int) -> list[str]:
         OSError: the process has ended.
     """
     words = read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
+    # A kernel's thread, or a process that has ended, has no words.
     return words if words != [""] else [f"[{read_text(f'/proc/{pid}/comm').strip()}]"]
 
 
@@ -156,6 +159,7 @@ def busy_core_ticks() -> dict[int, int]:
     for line in read_text("/proc/stat").splitlines():
         name, *numbers = line.split()
         if name.startswith("cpu") and name != "cpu":  # `cpu` alone is the sum over all cores
+            # The kernel counts guests in `user` and `nice` already.
             user, nice, system, _idle, _iowait, irq, softirq, steal, *_guests = map(int, numbers)
             busy[int(name[3:])] = user + nice + system + irq + softirq + steal
     return busy

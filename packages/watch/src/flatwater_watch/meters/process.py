@@ -39,7 +39,8 @@ def free_cores(window: float = 0.2) -> int:
     """
     earlier_sample = read_cpu_sample()
     time.sleep(window)
-    return whole_cores(len(allowed_cores()), load_elsewhere(earlier_sample, read_cpu_sample()), quota_cores())
+    load = load_elsewhere(earlier_sample, read_cpu_sample())
+    return whole_cores(len(allowed_cores()), load=load, quota=quota_cores())
 
 
 def whole_cores(allowed_cores: int, load: float, quota: float) -> int:

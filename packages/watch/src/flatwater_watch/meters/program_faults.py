@@ -58,7 +58,8 @@ def _is_user_class(kind: type) -> bool:
     module_name = str(_class_module(kind))
     if module_name == "__main__":
         return True
-    if module_name.partition(".")[0] in _LIBRARY_MODULES or (module := sys.modules.get(module_name)) is None:
+    module = sys.modules.get(module_name)
+    if module is None or module_name.partition(".")[0] in _LIBRARY_MODULES:
         return False
     file = vars(module).get("__file__")
     return type(file) is str and not is_library_folder(parent_folder(file))

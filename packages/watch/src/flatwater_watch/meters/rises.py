@@ -115,6 +115,7 @@ class RiseRecorder:
         if query_seconds < self._maximum_query_seconds:  # else five more queries would stop the program for too long
             query_seconds = _shortest_call_seconds(allocator_totals)
         self._queries_allocator = query_seconds < self._maximum_query_seconds
+        # An event takes about as long as a reading of memory. The calls also set the bytes from which gains count.
         self._maximum_events = int(self._maximum_seconds / _shortest_call_seconds(self.skip_current_gain))
         _set_trace(self._trace_function, self)
         return True
@@ -152,7 +153,9 @@ class RiseRecorder:
         return self._event_count >= self._maximum_events
 
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
-        """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
+        """Return the line at which most of the memory came; None without such a line, or if its rises were not early.
+
+        `begin` says which rises are early.
 
         A call that leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so
         that the answer is the same in each run.
@@ -201,11 +204,12 @@ class RiseRecorder:
             self._assign_gain_(self._bytes_in_use(self._statm_file))
             is_return = event == _RETURN_EVENT
             event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
+            # After a return the caller's line goes on.
             self._running_line = self._calling_user_line(frame) if is_return else event_line
-            if self._holds_end(code):
+            if self._has_end_line(code):
                 running_frame = frame.f_back if is_return else frame
                 # A recursive function returns to itself: then it still runs.
-                still_runs = running_frame is not None and self._holds_end(running_frame.f_code)
+                still_runs = running_frame is not None and self._has_end_line(running_frame.f_code)
                 self._end_function_line = running_frame.f_lineno if running_frame is not None and still_runs else None
             if self._event_count >= self._maximum_events:  # `is_over_budget`
                 sys.settrace(None)
@@ -214,7 +218,8 @@ class RiseRecorder:
     def _assign_gain_(self, bytes_in_use: int) -> None:
         """Assign the bytes gained since the last event to the line that ran, or take lost bytes from earlier rises."""
         self._event_count += 1
-        gain, self._bytes_at_last_event = bytes_in_use - self._bytes_at_last_event, bytes_in_use
+        gain = bytes_in_use - self._bytes_at_last_event
+        self._bytes_at_last_event = bytes_in_use
         if gain > 0:
             self._add_rise_(gain)
         elif gain < 0:
@@ -224,7 +229,7 @@ class RiseRecorder:
         """Append a rise of the line that ran, or add it to the last rise if that is of the same line."""
         rises = self._lasting_rises
         rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_before_end_line())
-        is_small = gain < _LEAST_COMBINED_BYTES
+        is_small = gain < _LEAST_COMBINED_BYTES  # a larger rise stays apart, as it may be given back as a whole
         if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
             rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
         rises.append(rise)
@@ -234,19 +239,20 @@ class RiseRecorder:
         rises = self._lasting_rises
         # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
         if freed_indexes := self._find_rises_of_size_(lost_bytes):
-            for index in freed_indexes:
+            for index in freed_indexes:  # latest first, so the other indexes stay valid
                 del rises[index]
             return
         while lost_bytes > 0 and rises:
             rise = rises.pop()
             kept_bytes = rise.size - lost_bytes
             lost_bytes -= rise.size
-            if kept_bytes > 0:
+            if kept_bytes > 0:  # a part of the rise stays, with its share of the number of rises
                 rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
 
     def _find_rises_of_size_(self, size: int) -> tuple[int, ...]:
         """Return the index of a recent rise of this size; else of a few of nearly this sum, latest first; or none."""
         rises = self._lasting_rises
+        # Indexes, latest first.
         recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
         same = next((index for index in recent if rises[index].size == size), None)
         if same is not None:
@@ -262,12 +268,17 @@ class RiseRecorder:
         rises = self._lasting_rises
         largest_sum = size * (1 + _MAXIMUM_MISFIT)
         candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
-        sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # each with the indexes of its rises
         for index in candidates[:_COMBINED_RISES]:
             gain = rises[index].size
             sums += [(gain + total, (*indexes, index)) for total, indexes in sums if gain + total <= largest_sum]
         self._event_count += len(sums) // 32  # takes as long as so many events, of 0.024 ms each
-        total, indexes = min(sums, key=lambda match: abs(size - match[0]) + _MISFIT_PER_RISE * size * len(match[1]))
+
+        def misfit(candidate: tuple[int, tuple[int, ...]]) -> float:
+            total, indexes = candidate
+            return abs(size - total) + _MISFIT_PER_RISE * size * len(indexes)
+
+        total, indexes = min(sums, key=misfit)
         return indexes if abs(size - total) <= _MAXIMUM_MISFIT * size else ()
 
     def _is_before_end_line(self) -> bool:
@@ -277,7 +288,7 @@ class RiseRecorder:
         _, end_line = self._early_end
         return self._end_function_line is not None and self._end_function_line <= end_line
 
-    def _holds_end(self, code: CodeType) -> bool:
+    def _has_end_line(self, code: CodeType) -> bool:
         """Return whether the code has the end line; False without one."""
         if self._early_end is None:
             return False
@@ -303,7 +314,7 @@ class RiseRecorder:
         if totals is None:
             return private_bytes
         other_bytes = private_bytes - totals.in_use - totals.free
-        if self._bytes_beside_allocator is None:
+        if self._bytes_beside_allocator is None:  # the first reading, in `begin`
             self._bytes_beside_allocator = other_bytes
         return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator)
 

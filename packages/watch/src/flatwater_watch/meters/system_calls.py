@@ -15,15 +15,15 @@ from typing import Any, NoReturn
 CHUNK_BYTES = 1 << 16
 
 
-def _fresh_module_names(name: str) -> dict[str, Any]:
+def _make_namespace_again(name: str) -> dict[str, Any]:
     """Return the namespace of a builtin module that is made anew; `sys.modules` keeps the old module."""
     importer: Any = BuiltinImporter  # a class that is its own instance
     module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
-    importer.exec_module(module)
+    importer.exec_module(module)  # makes all functions of the module as new objects
     return vars(module)
 
 
-_TIME, _SYSTEM = _fresh_module_names("time"), _fresh_module_names("posix")
+_TIME, _SYSTEM = _make_namespace_again("time"), _make_namespace_again("posix")
 
 # `perf_counter` is CLOCK_MONOTONIC as well, and time-machine leaves its C function alone.
 monotonic: Callable[[], float] = _TIME["perf_counter"]

@@ -108,7 +108,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 def enter_mode_(mode: NewStorages[R]) -> bool:
     """Enter a mode in this thread and return True; do nothing and return False if any mode is entered already.
 
-    The program may leave a mode of its own while this one is on top of the stack, and torch pops the topmost mode.
+    Else the program, as it leaves its own mode, could take this one from the stack: torch pops the topmost mode.
     """
     if _get_current_dispatch_mode_stack():
         return False

@@ -100,7 +100,10 @@ class Scale(NamedTuple):
     """Seconds since 1970."""
 
     def unit_at_step(self, step: int | None) -> int | None:
-        """Return the number of the unit in which a step falls, at least `units`; None if the step is None."""
+        """Return the number of the unit in which a step falls, such as the episode; None if the step is None.
+
+        A step in the past counts as now: the number is at least `units`.
+        """
         return None if step is None else self.units + max(0, ceil((step - self.step) / self.per_unit))
 
     def time_at_step(self, step: int | None) -> float | None:
@@ -148,12 +151,12 @@ class ReadingHistory:
         self.file_mapped.add(step, reading.file_mapped)
         self.children.add(step, reading.children)
         self.declared.add(step, reading.owned_bytes)
-        if reading.owned != self.owned_before:
+        if reading.owned != self.owned_before:  # most programs change their declared state seldom
             for path, size in reading.owned.items():
                 self.owned.setdefault(path, Series()).add(step, size)
             self.owned_before = dict(reading.owned)
         for phase, rate in reading.rates.items():
-            if rate > 0:
+            if rate > 0:  # a phase without a step has no cost
                 self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def judges_group(self, group: int) -> bool:

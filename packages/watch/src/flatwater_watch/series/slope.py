@@ -103,6 +103,7 @@ def drift_slope(
         return None
     half_index = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
     slope = _window_slope(steps[half_index:], values[half_index:], minimum, confidence)
+    # If the last points are no smaller a part than the half, they say nothing new.
     late_begin = len(steps) - max(DRIFT.late_window_points, fewest)
     if slope is not None or late_begin <= half_index:
         return slope
@@ -153,7 +154,7 @@ def filling_slope(
     last_fall = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
     # Indexes of the readings at which the bytes have risen.
     rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
-    if not rises:
+    if not rises:  # the bytes have not risen since they last fell
         return None
     begin = rises[0] - 1  # the reading before the first rise
     early_rises = [i for i in rises if steps[i] <= (steps[begin] + latest_step) / 2]
@@ -179,22 +180,23 @@ def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float)
     Memory that grows once an epoch, and is read at every update, rises in jumps: most neighbours are equal, and the
     slopes between them say nothing. One point for each jump makes a line again.
     """
-    jumps = [0] if values else []  # indexes
+    jump_indexes = [0] if values else []
     for i in range(1, len(values)):
-        if abs(values[i] - values[jumps[-1]]) >= DRIFT.jump_share * minimum:
-            jumps.append(i)
-    longest_pause = max((steps[later] - steps[earlier] for earlier, later in pairwise(jumps)), default=0)
+        if abs(values[i] - values[jump_indexes[-1]]) >= DRIFT.jump_share * minimum:
+            jump_indexes.append(i)
+    longest_pause = max((steps[later] - steps[earlier] for earlier, later in pairwise(jump_indexes)), default=0)
     # The last point counts too if it ends the longest level part: then the growth may have stopped.
-    if jumps and steps[-1] - steps[jumps[-1]] > longest_pause:
-        jumps.append(len(values) - 1)
-    return [steps[i] for i in jumps], [values[i] for i in jumps]
+    if jump_indexes and steps[-1] - steps[jump_indexes[-1]] > longest_pause:
+        jump_indexes.append(len(values) - 1)
+    return [steps[i] for i in jump_indexes], [values[i] for i in jump_indexes]
 
 
 def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
-    """Return whether a series may rise: its last few values, or as many over its recent half, do by half of `minimum`.
+    """Return whether a series may be rising: a cheap test before `drift_slope`.
 
-    It is a cheap test before `drift_slope`. Half suffices, as so few values may cover only a part of the rise that
-    `drift_slope` judges. The rise must also be several times the usual difference of neighbours, which noise rarely is.
+    The last few values, or as many from the recent half, must rise by half of `minimum`: so few values may cover only a
+    part of the rise that `drift_slope` judges. They must also rise by several times the usual difference of neighbours,
+    which noise rarely does.
     """
     n = len(values)
     if n < DRIFT.minimum_points:
@@ -217,12 +219,15 @@ def thin_evenly(series: Sequence[float], maximum: int = MAXIMUM_POINTS) -> Seque
 
 def _is_rising(values: Sequence[float]) -> bool:
     """Return whether the later value is larger in all pairs of values, or in all but one."""
-    pairs = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]
-    return sum(pairs) >= len(pairs) - 1
+    rises = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]  # of each pair
+    return sum(rises) >= len(rises) - 1
 
 
 def rises_in_most_blocks(levels: Sequence[float]) -> bool:
-    """Return whether levels rise from first to last, most of them by a fair share of the mean rise or more."""
+    """Return whether the levels of successive blocks rise from first to last, and most steps rise by a fair share.
+
+    The share is `DRIFT.participating_share` of the mean rise from block to block.
+    """
     mean_rise = (levels[-1] - levels[0]) / (len(levels) - 1)
     rising_count = sum(later - earlier >= DRIFT.participating_share * mean_rise for earlier, later in pairwise(levels))
     return mean_rise > 0 and rising_count >= DRIFT.blocks_rising

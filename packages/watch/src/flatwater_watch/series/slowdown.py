@@ -46,6 +46,7 @@ def find_slowdown(costs: Series) -> Slowdown | None:
         return None
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
     warm_up_end = max(1, len(steps) // SLOWER.warm_up_divisor)
+    # The longer window first, and only windows with enough readings.
     begins = [begin for begin in (warm_up_end, middle) if len(steps) - begin >= SLOWER.minimum_readings]
     slowdowns = (_slowdown_in_window(steps[begin:], values[begin:]) for begin in begins)
     return next((slowdown for slowdown in slowdowns if slowdown is not None), None)
@@ -54,8 +55,8 @@ def find_slowdown(costs: Series) -> Slowdown | None:
 def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
     """Return a step's mean CPU seconds before and now; None unless they rise by much, to the end, without a jump."""
     means = _mean_costs(steps, costs)
-    early_rise = means[DRIFT.blocks // 2] - means[0]
-    late_rise = means[-1] - means[DRIFT.blocks // 2]
+    middle_mean = means[DRIFT.blocks // 2]
+    early_rise, late_rise = middle_mean - means[0], means[-1] - middle_mean
     is_large = means[-1] >= (1 + SLOWER.minimum_rise) * means[0]
     is_lasting = late_rise >= SLOWER.minimum_late_rise_share * early_rise
     if not (is_large and is_lasting and rises_in_most_blocks(means)):
@@ -68,7 +69,8 @@ def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowd
     # A line must fit about as well as two levels, of two readings or more, with a jump between them: another program's
     # start makes a jump.
     misfits = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
-    return Slowdown(means[0], means[-1]) if sum(residuals) <= SLOWER.maximum_line_misfit * min(misfits) else None
+    line_fits = sum(residuals) <= SLOWER.maximum_line_misfit * min(misfits)
+    return Slowdown(before=means[0], now=means[-1]) if line_fits else None
 
 
 def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
