@@ -51,7 +51,7 @@ def none_open() -> Iterator[None]:
         (process.ProcessWatch, "find_final_findings_"),
         (process.ProcessWatch, "summary"),
         (process.ProcessWatch, "close"),
-        (process.Boundaries, "_read_clock"),
+        (process.Boundaries, "_record_time_"),
         (context, "ProcessWatch"),
         (context, "_print_to_stderr"),
         (context, "terminal_lines"),

@@ -65,7 +65,8 @@ class BacktestCommand(WithTrust, WithBudget):
         if self.json:
             print(json.dumps(dict(backtest.result), indent=1))
             return 0
-        show_result(dict(backtest.result), terminal(), WEIGHTS if backtest.result["trainer"] == WEIGHTS.name else ERL)
+        recipe = WEIGHTS if backtest.result["trainer"] == WEIGHTS.name else ERL
+        show_result(dict(backtest.result), terminal(), recipe)
         say(f"equity, trades and result: {folder}")
         say(f"as a page, with its tear sheet: flatwater report {folder}")
         return 0
@@ -103,5 +104,7 @@ class BacktestCommand(WithTrust, WithBudget):
         """Return the folder of the result: `--out`, or a folder named by the days in the run's folder or the file's."""
         if self.out is not None:
             return self.out
-        name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)
+        run = Path(self.run)
+        name = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}"
+        # Beside an exported file, whose name tells the folders of several files apart.
         return run / name if run.is_dir() else run.with_name(f"{run.stem}-{name}")

@@ -67,8 +67,8 @@ class OrdersCommand(WithTrust, WithBudget):
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
-            # Checked before anything is read, as orders that took seconds must not fail when they are written. A table
-            # of positions is also a table of shares.
+            # Checked before anything is read, as orders that took seconds must not fail when they are written. Shares
+            # are the least that both kinds of traders write; `decide` checks again once the kind is known.
             check_output("--after", self.after, SHARES)
         with terminal(to_stderr=True).status("reading the run and the prices …"):
             answer = self.decide()
@@ -115,14 +115,15 @@ class OrdersCommand(WithTrust, WithBudget):
                 return trader.plan_orders(panel, self.budget)
             cash = table.cash if self.cash is None else self.cash
             return portfolio_order_sheet(trader.orders(panel, table.shares, cash, stop=table.stop, **options))
+        # From here on: the trader buys and sells whole positions.
         portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         panel = trader.align_panel(load_panel(prices))
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         cash = portfolio.cash if self.cash is None else self.cash
         orders = trader.orders(panel, portfolio.positions, cash, **options)
-        if not orders.ranking:
-            return purchase_order_sheet(orders, ())
+        if not orders.ranking:  # nothing can be bought, so that there is no coefficient to explain
+            return purchase_order_sheet(orders, reasons=())
         top_instrument, _ = orders.ranking[0]
         reasons = trader.reasons(panel, orders, top_instrument, budget=self.budget)[:MAXIMUM_REASONS]
         return purchase_order_sheet(orders, reasons)

@@ -74,6 +74,7 @@ class PanelImport:
 
         check_place(self.out, source=self.source, force=self.force)
         investable = None if self.investable is None else _parse_names(self.investable)
+        # Without a terminal, as in CI, the status is a line after 2 s: an import takes less than the usual 10 s.
         with terminal().status(f"reading {self.source} and computing the indicators …", first_line_seconds=2.0):
             import_result = read_prices(
                 self.source,
@@ -104,7 +105,8 @@ def _parse_names(text: str) -> list[str]:
     Raises:
         ConfigError: the file cannot be read.
     """
-    file, names_text = Path(text), text
+    file = Path(text)
+    names_text = text
     if file.is_file():
         try:
             # utf-8-sig, as a byte order mark would become part of the first name.
@@ -115,16 +117,16 @@ def _parse_names(text: str) -> list[str]:
 
 
 def _parse_mapping(assignments: tuple[str, ...]) -> dict[str, str]:
-    """Parse `--map close=COLUMN` to the file's column name by role.
+    """Return the file's column names by role, from assignments of `--map` such as `close=COLUMN`.
 
     Raises:
         ConfigError: an assignment has no `=`, or nothing on one side of it.
     """
     pairs = [assignment.partition("=") for assignment in assignments]
-    for name, sign, column in pairs:
-        if not (name and sign and column):
-            raise ConfigError(f"--map {name}{sign}{column}: names no column. Write --map close=COLUMN.")
-    return {name: column for name, _, column in pairs}
+    for role, sign, column in pairs:
+        if not (role and sign and column):
+            raise ConfigError(f"--map {role}{sign}{column}: names no column. Write --map close=COLUMN.")
+    return {role: column for role, _, column in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +164,7 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
     columns = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
     if layout.wide_columns:
         own_features = import_result.panel.origins
+        # `wide_columns` has the column of each instrument and field.
         price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
         # As a set: a column of closes alone stands for all four prices of its instrument.
         columns.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
@@ -191,7 +194,7 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
 
 def _splits_problem(summary: "PanelSummary") -> str:
     """Return the reason why the default splits do not fit, and what does."""
-    # Lengths of days are left to the user; of weeks, months and so on they are chosen.
+    # `train` refuses default lengths that do not fit; only for weeks, months and so on it chooses others by itself.
     remedy = "says which fit" if summary.unit == "day" else "chooses lengths that fit, and says which"
     return f"{summary.splits_problem} `flatwater train erl` {remedy}."
 
@@ -248,15 +251,14 @@ def _splits_table(summary: "PanelSummary") -> Table:
 
 def _instruments_table(summary: "PanelSummary") -> Table:
     """Return the table of instruments: role, days and gaps; of the first `MAXIMUM_INSTRUMENTS` columns of the panel."""
-    columns = summary.instruments
-    hidden_count = len(columns) - MAXIMUM_INSTRUMENTS
+    hidden_count = len(summary.instruments) - MAXIMUM_INSTRUMENTS
     caption = f"and {hidden_count} more: --json shows all" if hidden_count > 0 else None
     table = Table(title="instruments", box=SIMPLE_HEAD, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("name", "role", "first day", "last day"):
         table.add_column(heading)
     for heading in ("missing", f"{summary.unit}s in gaps"):
         table.add_column(heading, justify="right")
-    for instrument in columns[:MAXIMUM_INSTRUMENTS]:
+    for instrument in summary.instruments[:MAXIMUM_INSTRUMENTS]:
         role = "investable" if instrument.investable else "context"
         missing_share = f"{instrument.missing:.2%}"
         table.add_row(
@@ -273,6 +275,7 @@ def _features_table(summary: "PanelSummary") -> Table:
         table.add_column(heading, justify="right")
     table.add_column("from", overflow="fold")
     for feature in summary.features:
-        numbers = ("-" if number is None else f"{number:.5g}" for number in (feature.mean, feature.deviation))
-        table.add_row(feature.name, *numbers, f"{feature.missing:.2%}", feature.origin)
+        mean = "-" if feature.mean is None else f"{feature.mean:.5g}"
+        deviation = "-" if feature.deviation is None else f"{feature.deviation:.5g}"
+        table.add_row(feature.name, mean, deviation, f"{feature.missing:.2%}", feature.origin)
     return table

@@ -77,7 +77,7 @@ class PaperCommand(WithTrust, WithBudget):
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
-            # For its check: it refuses text that is no date.
+            # Only for its check, which refuses a text that is no date; the rows are not needed.
             find_date_rows(panel, self.first, last=None, chosen_until=self.first)
         with hold_account(self.account):  # locks it against other processes
             return play_account(
@@ -93,7 +93,8 @@ class PaperCommand(WithTrust, WithBudget):
         from flatwater_watch.terminal import terminal
 
         evenings = played_evenings.evenings
-        console, newest, first = terminal(), evenings[-1], evenings[0]
+        newest, first = evenings[-1], evenings[0]
+        console = terminal()
         orders = played_evenings.orders
         if orders is None:
             console.print(f"nothing to do: the account has been played up to {newest.date}", highlight=False)

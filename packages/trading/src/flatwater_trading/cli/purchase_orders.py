@@ -36,6 +36,7 @@ def purchase_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "Orde
 def _order_rows(orders: "Orders") -> "Iterator[Row]":
     """Yield the values of `COLUMNS` for each order: sales, holdings, then purchases."""
     for sale in orders.sales:
+        # None: a sale has no limit and no days to be held.
         yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
     for holding in orders.holdings:
         position = holding.position
@@ -84,12 +85,14 @@ def _orders_table(orders: "Orders") -> "Table":
     for title in ("shares", "price", "limit", "until"):
         table.add_column(title, justify="right", no_wrap=True)
     for order, instrument, shares, price, limit, days, date, reason in _order_rows(orders):
-        # A sale ends a position at its target or, for any other reason, at the close; other orders have no reason.
+        exit_phrase = ""
+        if reason:  # only a sale has one: it ends a position at its target or, for any other reason, at the close
+            exit_phrase = " at its target" if reason == "target" else " at the close"
         due_phrase = "" if date == orders.date else f", due {date}"
-        exit_rule = {"": "", "target": " at its target"}.get(reason, " at the close") + due_phrase
+        order_cell = f"{order}{exit_phrase}{due_phrase}"
         limit_cells = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
         style = "bold" if order == "buy" else None
-        table.add_row(f"{order}{exit_rule}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *limit_cells, style=style)
+        table.add_row(order_cell, instrument, f"{shares:,.2f}", f"{price:,.2f}", *limit_cells, style=style)
     if not table.rows:
         table.add_row("nothing", "", "", "", "", "")
     return table

@@ -84,14 +84,14 @@ class StudyCommand(WithTrust, RecipeSettings):
         """
         options_with_study = with_folder_settings(options, "study.toml")
         recipe_command: type[Self] = _recipe_command(cls, options_with_study)
-        if recipe_command is not cls:
+        if recipe_command is not cls:  # the settings are of another recipe, whose command has other options
             return recipe_command.read(program, options)
-        # Read twice: first for the positional source, then with the option that it stands for.
+        # Read twice if there is a source: first to find it, then with the option that it stands for.
         command = super().read(program, options_with_study)
         source = command.source
         if source is None:
             return command
-        # A file of settings takes the place of the study's; it goes before the options, which win over it.
+        # A file of settings replaces the study's, which is left out. It goes first, as later options win over it.
         if source.lower().endswith(SETTINGS_SUFFIX):
             option, other_words = "--config", options
         else:
@@ -123,6 +123,7 @@ StudyTraders, StudyWeights = STUDIES.values()
 
 def _recipe_command(command: type[Any], options: Sequence[str]) -> type[Any]:
     """Return the command of the recipe in a settings file; `command` itself without a file or for `study weights`."""
+    # The file of --config, else the first word that names one.
     settings_files = (Path(option) for option in options if option.lower().endswith(SETTINGS_SUFFIX))
     file = config_option(options) or next(settings_files, None)
     if command is not StudyTraders or file is None or not file.is_file():
@@ -181,7 +182,7 @@ def run_study(command: StudyCommand) -> int:
 
     # With --json stdout is the result alone: everything else goes to stderr.
     console = silent_terminal() if command.quiet else lasting_terminal(to_stderr=command.json)
-    errors = lasting_terminal(to_stderr=True) if command.quiet else console
+    errors = lasting_terminal(to_stderr=True) if command.quiet else console  # --quiet silences all else
     outcome = train_study(_make_study_request(command), console)
     result = outcome.result
     if result["pooled"] is not None:

@@ -88,7 +88,7 @@ def _closing_sentences(orders: "WeightOrders") -> list[str]:
     ]
     if orders.unpriced:
         lines.append(f"Without a close on {orders.date}, and so not traded: {orders.unpriced} of the instruments.")
-    if (stop := orders.stop) is not None and stop.since:
+    if (stop := orders.stop) is not None and stop.since:  # the day of the stop; empty while it is not stopped
         lines.append(
             f"The account was stopped on {stop.since}, and holds cash for {orders.stop_rows_left} rows of the prices, "
             "this one included."

@@ -48,6 +48,7 @@ def kernels(context: int) -> tuple[int, ...]:
     """
     factors = _fewest_factors(context)
     if factors is None:
+        # Within 60 days on either side there are two such lengths, at least for windows of up to 9,900 days.
         lengths = [c for c in range(max(1, context - 60), context + 61) if _fewest_factors(c) is not None]
         nearest, second = sorted(lengths, key=lambda c: abs(c - context))[:2]
         raise ConfigError(
@@ -77,7 +78,7 @@ def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | N
         for factor in range(min(largest, number), 1, -1)
         if number % factor == 0 and (rest := _split_factors(number // factor, count - 1, factor)) is not None
     )
-    return min(options, key=lambda split: split[0] - split[-1], default=None)
+    return min(options, key=lambda split: split[0] - split[-1], default=None)  # the least from largest to smallest
 
 
 def build_encoder(config: NetConfig, *, context: int, features: int, chunk_factor: int = 1) -> Encoder:

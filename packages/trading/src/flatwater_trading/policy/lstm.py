@@ -49,6 +49,7 @@ class LstmEncoder:
         members, batch, columns, days, features = x.shape
         patch = x.reshape(members, -1, self.kernels[0] * features)
         inputs = relu(apply_linear(params, "encoder.patch", patch))
+        # One tensor [P, B x N, channels] for each patch, in the order of days.
         series = list(inputs.view(members, batch * columns, days // self.kernels[0], -1).unbind(2))
         for layer in range(LAYERS):
             series = self._layer(params, f"encoder.{layer}", series)
@@ -74,11 +75,11 @@ class LstmEncoder:
         context = torch.Size(self.kernels).numel()
         windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
         _, slices, days, columns, _, features = windows.shape
-        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * columns * context * features))
+        chunk_days = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * columns * context * features))
         chunk_summaries = []
-        for first in range(0, days, step):
+        for first in range(0, days, chunk_days):
             # flatten copies the chunk, so only here do overlapping windows take memory.
-            chunk = windows[:, :, first : first + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
+            chunk = windows[:, :, first : first + chunk_days].flatten(1, 2).expand(members, -1, -1, -1, -1)
             summaries = self.windows(params, chunk)
             chunk_summaries.append(summaries.view(members, slices, -1, columns, self.width))
         return torch.cat(chunk_summaries, dim=2)

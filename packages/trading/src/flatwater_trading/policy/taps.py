@@ -29,9 +29,12 @@ def patch_taps(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Fl
         Taps, a view of `x`: D = L - kernel + 1 days in one stretch, or J stretches of D = `wanted_days` days.
     """
     features = x.shape[-1]
-    # A view: overlapping runs of the flat days, without a copy.
+    # A view: overlapping runs of the flat days, one for each day, without a copy.
     taps = x.flatten(2).unfold(2, kernel * features, features)
-    return taps.unsqueeze(2) if wanted_days >= kernel else taps.unfold(2, wanted_days, kernel).transpose(3, 4)
+    if wanted_days >= kernel:
+        return taps.unsqueeze(2)
+    stretches = taps.unfold(2, wanted_days, kernel)  # [Q, M, J, T, D]
+    return stretches.transpose(3, 4)
 
 
 def neighbour_taps(
@@ -85,6 +88,7 @@ class _TapGather(torch.autograd.Function):
         """
         ctx.arguments = h.shape, kernel, dilation
         if wanted_days >= dilation * kernel:
+            # Days that have all their taps in the series.
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
@@ -105,14 +109,14 @@ class _TapGather(torch.autograd.Function):
         Returns:
             The gradient of `h`; None for the three numbers.
         """
-        taps, last = grads
+        taps, newest_tap = grads
         shape, kernel, dilation = ctx.arguments
         parts = list(taps.chunk(kernel, dim=-1))
-        # `last` is a copy of the newest tap, so both gradients belong to the same days.
-        parts[-1] = parts[-1] + last
-        if shape[2] > 1:
+        # The newest tap was given twice: within the taps, and as a copy. Both gradients belong to the same days.
+        parts[-1] = parts[-1] + newest_tap
+        if shape[2] > 1:  # stretches, of which each was copied once
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
-        # The slices overlap, so they are added one after the other, in an order that never changes.
+        # A whole series: the slices overlap, so they are added one after the other, in an order that never changes.
         grad = taps.new_zeros(shape)
         days = taps.shape[3]
         for stretch in range(taps.shape[2]):

@@ -59,10 +59,10 @@ class TcnEncoder:
         """Summarise every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
         _, slices, columns, length, _ = x.shape
-        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * self._largest_input(length)))
+        chunk_columns = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * self._largest_input(length)))
         # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
-        chunks = count_steps("columns encoded, in chunks", range(0, columns, step))
-        chunk_summaries = [self._summarise_days(params, x[:, :, column : column + step]) for column in chunks]
+        chunks = count_steps("columns encoded, in chunks", range(0, columns, chunk_columns))
+        chunk_summaries = [self._summarise_days(params, x[:, :, first : first + chunk_columns]) for first in chunks]
         return torch.cat(chunk_summaries, dim=2).permute(0, 1, 3, 2, 4)
 
     def _largest_input(self, length: int) -> int:
@@ -75,7 +75,8 @@ class TcnEncoder:
             reach *= kernel  # days that an output of this level has seen
             # The whole series, or the stretches that the wanted days need, whichever has fewer rows.
             rows = min(length - reach + 1, context // reach * days)
-            largest = max(largest, rows * kernel * (self.channels if level else self.features))
+            numbers_a_day = self.channels if level else self.features  # only the lowest level reads features
+            largest = max(largest, rows * kernel * numbers_a_day)
         return largest
 
     def _summarise_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:

@@ -142,7 +142,7 @@ class Trunk:
         Q is P if each member has its own slices, or 1 if all members have the same.
         """
         tokens = self.encoder.days(params, x)
-        today = x[:, :, :, -tokens.shape[2] :].transpose(2, 3)
+        today = x[:, :, :, -tokens.shape[2] :].transpose(2, 3)  # of the D days that have tokens
         return self.embed(params, tokens.flatten(1, 2), today.flatten(1, 2))
 
 
@@ -161,7 +161,7 @@ class TraderActor:
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """Return the action on every day that has its whole context in its slice; only without account observations."""
         embedding = self.trunk.embed_days(params, x)
-        return self.head(params, self.hidden_features(params, embedding), embedding.missing, None)
+        return self.head(params, self.hidden_features(params, embedding), embedding.missing, account=None)
 
     def hidden_features(self, params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
         """Return the head's hidden layer before the account is added."""
@@ -188,6 +188,7 @@ class TraderActor:
         Returns:
             Coefficient and sale target in [-1, 1].
         """
+        # Without a name for the features, whose memory is free as soon as the action is computed.
         coefficient, target = torch.tanh(
             apply_rowwise(params, "action", relu(_add_account(params, hidden, account)))
         ).unbind(-1)
@@ -217,10 +218,11 @@ class TraderActor:
             Mean and log-deviation of coefficient and target, before tanh. For a missing instrument the coefficient's
             mean is -inf, and so are both log-deviations.
         """
-        top = relu(_add_account(params, hidden, account))
-        coefficient, target = apply_rowwise(params, "action", top).unbind(-1)
+        top_features = relu(_add_account(params, hidden, account))
+        coefficient, target = apply_rowwise(params, "action", top_features).unbind(-1)
         mean = torch.stack([coefficient.masked_fill(missing, -torch.inf), target], dim=-1)
-        return mean, apply_rowwise(params, "deviation", top).masked_fill(missing.unsqueeze(-1), -torch.inf)
+        log_deviation = apply_rowwise(params, "deviation", top_features)
+        return mean, log_deviation.masked_fill(missing.unsqueeze(-1), -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -247,8 +249,8 @@ class TraderCritic:
         # The environment buys the best instrument if it reaches the threshold: both choices in a form with a gradient.
         purchase_weight = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         purchase_weight = purchase_weight * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
-        day = apply_linear(params, "day", relu(apply_linear(params, "days", embedding.market))).squeeze(-1)
-        return (purchase_weight * worth).sum(-1) + day
+        day_value = apply_linear(params, "day", relu(apply_linear(params, "days", embedding.market))).squeeze(-1)
+        return (purchase_weight * worth).sum(-1) + day_value
 
 
 def _add_account(
@@ -268,6 +270,7 @@ def instrument_features(params: Params, embedding: Embedding) -> Float[Tensor, "
     The product lets the market determine the sign of a token: at times its trend pays, at other times its reversal. A
     sum alone learns this only after many more updates.
     """
+    # Around 1, so that a token passes where the market says nothing.
     gate = 1 + apply_rowwise(params, "gate", embedding.market).unsqueeze(2)
     market = apply_rowwise(params, "market", embedding.market).unsqueeze(2)
     return apply_rowwise(params, "token", embedding.tokens) * gate + market
@@ -301,13 +304,13 @@ def build_trader(
     encoder = build_encoder(config, context=context, features=features, chunk_factor=chunk_factor)
     heads, width, hidden = config.attention_heads, encoder.width, config.hidden
     is_investable = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
-    # A stable sort puts the columns that cannot be bought first; it waits for no device and works on meta.
+    # A stable sort puts the columns that cannot be bought first. It waits for no device and works on meta.
     context_columns = is_investable.argsort(stable=True)[: columns - len(investable)]
     trunk = Trunk(encoder, heads, investable, context_columns)
-    summary_width = heads * width
+    summary_width = heads * width  # of `Embedding.market`
     attention = attention_weights("attention", width, heads)
     if len(context_columns):
-        summary_width *= 2
+        summary_width *= 2  # the summaries of both attentions, side by side
         attention |= attention_weights("context", width, heads, len(context_columns))
     common_weights = (
         encoder.weights

@@ -28,12 +28,15 @@ def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
     score = Weight((hidden, 1), fan_in=0)
     return Layout(
         {
+            # The linear part of an instrument's score.
             "slope": Weight((1, own_signals), fan_in=0),
             "slope.shared": Weight((shared_signals, own_signals), fan_in=0),
+            # The network's part of that score.
             "own": Weight((own_signals, hidden), fan_in=own_signals + shared_signals),
             **linear("shared", shared_signals, hidden),
             **linear("hidden", hidden, hidden),
             "score": score,
+            # The score of cash: its linear part, and its network.
             "cash.slope": Weight((shared_signals, 1), fan_in=0),
             "cash.bias": Weight((1, 1), fan_in=0),
             **linear("timing", shared_signals, hidden),
@@ -70,17 +73,21 @@ def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, 
     cash, and its weight is gross s / (1 + |s1| + |s2| + ...): all cash if no score differs from that of cash.
     """
     members, days, instruments, _ = signals.own.shape
+    # The linear part of the scores: its coefficients follow from the shared signals.
     coefficients = torch.baddbmm(params["slope"], signals.shared, params["slope.shared"])
     scores = torch.matmul(signals.own, coefficients.unsqueeze(-1)).squeeze(-1)
+    # The part of the network: a layer of own and shared signals, then another.
     hidden_features = torch.bmm(signals.own.flatten(1, 2), params["own"]).view(members, days, instruments, -1)
     hidden_features = (
         (hidden_features + apply_linear(params, "shared", signals.shared).unsqueeze(2)).relu().flatten(1, 2)
     )
     hidden_features = apply_linear(params, "hidden", hidden_features).relu()
     scores = scores + torch.bmm(hidden_features, params["score"]).view(members, days, instruments)
+    # Cash: a linear part and a network, of the shared signals alone.
     cash_score = torch.baddbmm(params["cash.bias"], signals.shared, params["cash.slope"])
     cash_score = cash_score + torch.bmm(apply_linear(params, "timing", signals.shared).relu(), params["cash.score"])
     if limits.shorts:
+        # A score like that of cash gives no weight to what cannot be traded.
         signed_scores = (scores - cash_score).where(signals.tradable, 0.0)
         weights = signed_scores / (1 + signed_scores.abs().sum(-1, keepdim=True))
         return (limits.gross * weights).clamp(-limits.largest, limits.largest)

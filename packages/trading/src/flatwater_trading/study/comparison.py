@@ -55,7 +55,7 @@ class StudyDifference:
 
 
 def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
-    """Put the studies in `folders`, by letter, side by side.
+    """Return the studies in `folders`, by letter, side by side: their settings, their numbers, and whether they differ.
 
     Raises:
         RunError: a study has not ended, or a file of it is damaged.
@@ -66,7 +66,8 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
     differences = {letter: _find_difference(studies[letter], studies[first_letter]) for letter in other_letters}
     # Names in their first order, each once.
     names = dict.fromkeys(name for study_values in settings.values() for name in study_values)
-    settings_rows, number_rows = differing_rows([*names], [*settings.values()]), _number_rows([*studies.values()])
+    settings_rows = differing_rows([*names], [*settings.values()])
+    number_rows = _number_rows([*studies.values()])
     sentences = [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
     values = {
         "studies": [
@@ -99,22 +100,25 @@ def study_settings(study: StudyRecords) -> dict[str, Any]:
         ConfigError: a file of settings is missing, damaged, or a link.
     """
     folder = StudyFolder(study.path)
+    # Through `StudyConfig`, which checks them and adds defaults.
     setup = to_mapping(from_mapping(StudyConfig, read_toml(folder.study, follow_links=False), str(folder.study)))
     setup["data"] = setup["data"][:FINGERPRINT_LETTERS]
     settings = flat_settings(setup, "study") | flat_settings(read_toml(folder.base, follow_links=False))
-    return settings | (flat_settings(read_toml(folder.space, follow_links=False), "search") if setup["trials"] else {})
+    if setup["trials"]:
+        settings |= flat_settings(read_toml(folder.space, follow_links=False), "search")
+    return settings
 
 
 def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
     """Return a row for each number: its title and a cell for each study; a study without a complete fold has dashes."""
 
-    def row(title: str, read: Callable[[Mapping[str, Any]], str]) -> tuple[str, list[str]]:
-        """Return the title, and the text that `read` makes of each study's pooled numbers."""
+    def row(title: str, make_cell: Callable[[Mapping[str, Any]], str]) -> tuple[str, list[str]]:
+        """Return the title, and the text that `make_cell` makes of each study's pooled numbers."""
         numbers = [study.pooled_numbers for study in studies]
-        return title, [EMPTY_CELL if pooled is None else read(pooled) or EMPTY_CELL for pooled in numbers]
+        return title, [EMPTY_CELL if pooled is None else make_cell(pooled) or EMPTY_CELL for pooled in numbers]
 
     def trader_cell(name: str, key: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
-        """Return a function that formats the number `key` of a trader by `write`."""
+        """Return a function that formats the number `key` of a trader by `write`, which gets None if it is missing."""
         return lambda pooled: write(pooled["traders"].get(name, {}).get(key))
 
     return [
@@ -155,10 +159,10 @@ def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifferenc
     Raises:
         NoDifferenceError: a study has no complete fold or a curve with gaps, or both tested too few of the same days.
     """
-    tables = [_returns_by_day(side) for side in (study, first)]
+    returns, first_returns = _returns_by_day(study), _returns_by_day(first)
     try:
         # Only periods with the same beginning: a weekly and a daily study share dates, and no period.
-        shared = tables[0].join(tables[1], on=["previous", "date"], suffix=" of first", validate="1:1").sort("date")
+        shared = returns.join(first_returns, on=["previous", "date"], suffix=" of first", validate="1:1").sort("date")
     except pl.exceptions.PolarsError as error:
         raise NoDifferenceError("their tables of equity have other types of days, or a day twice") from error
     calendar = calendar_of_study(cast("Mapping[str, Any]", study.pooled_numbers))
@@ -166,20 +170,21 @@ def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifferenc
         raise NoDifferenceError(
             f"they tested {count_phrase(len(shared), calendar.unit)} in common, and {MINIMUM_PERIODS} are needed"
         )
-    columns = [shared[name].to_numpy() for name in (CHAMPION, f"{CHAMPION} of first")]
-    if not all(np.isfinite(returns).all() for returns in columns):
+    champion_returns = shared[CHAMPION].to_numpy()
+    first_champion_returns = shared[f"{CHAMPION} of first"].to_numpy()
+    if not (np.isfinite(champion_returns).all() and np.isfinite(first_champion_returns).all()):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
-    equal_weight = shared[EQUAL_WEIGHT] - shared[f"{EQUAL_WEIGHT} of first"]
+    market_difference = shared[EQUAL_WEIGHT] - shared[f"{EQUAL_WEIGHT} of first"]
     return StudyDifference(
-        estimate_difference(columns[0], columns[1], a_year=calendar.a_year),
-        len(shared),
-        calendar.units,
-        is_same_market=float(cast("float", equal_weight.abs().max())) <= ROUNDING,
+        estimate_difference(champion_returns, first_champion_returns, a_year=calendar.a_year),
+        count=len(shared),
+        units=calendar.units,
+        is_same_market=float(cast("float", market_difference.abs().max())) <= ROUNDING,
     )
 
 
 def _returns_by_day(study: StudyRecords) -> pl.DataFrame:
-    """Return date, the date before it, and the returns of the champions and of equal weight between the two.
+    """Return a row for each day: the date before it, its date, and what champions and equal weight earned in between.
 
     Raises:
         NoDifferenceError: no fold of the study is complete, or its equity is missing.
@@ -194,6 +199,7 @@ def _returns_by_day(study: StudyRecords) -> pl.DataFrame:
 
 
 def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoDifferenceError) -> str:
+    """Return a sentence on how a study differs from the first, or on why there is no interval."""
     if isinstance(outcome, NoDifferenceError):
         return f"{letter} and {first}: no interval, {outcome}."
     sentence = (
@@ -205,6 +211,7 @@ def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoD
 
 
 def _difference_values(outcome: StudyDifference | NoDifferenceError) -> dict[str, Any]:
+    """Return a difference as values for JSON; without one, the reason, and None for the interval."""
     if isinstance(outcome, NoDifferenceError):
         return {"count": 0, "units": None, "same_market": None, "reason": str(outcome), "interval": None}
     return {

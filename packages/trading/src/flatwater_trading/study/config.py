@@ -37,6 +37,7 @@ class StudyConfig:
 
 def check_seeds(seeds: tuple[int, ...]) -> None:
     """Check that there are seeds, not too many, none below 0, and each of them once."""
+    # As many different seeds as seeds.
     is_valid = 0 < len(set(seeds)) == len(seeds) <= MAXIMUM_SEEDS and min(seeds) >= 0
     require(is_valid, "seeds", seeds, f"1 to {MAXIMUM_SEEDS} whole numbers from 0 on, each once")
 

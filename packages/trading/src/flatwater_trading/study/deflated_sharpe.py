@@ -48,11 +48,13 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     deviation = float(returns.std(ddof=1)) if periods > 1 else 0.0
     if deviation <= ROUNDING_DEVIATION:
         return DeflatedSharpe(sharpe=0.0, by_chance=0.0, probability=0.5)
+    sharpe = float(returns.mean()) / deviation
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
-    sharpe, chance_sharpe = float(returns.mean()) / deviation, expected_highest_draw(tries) / sqrt(periods - 1)
+    chance_sharpe = expected_highest_draw(tries) / sqrt(periods - 1)
     # Moments of the population, divided by T, for which g4 >= 1 + g3^2: `sharpe_probability` relies on it.
     standardised_returns = (returns - returns.mean()) / returns.std()
-    skewness, kurtosis = float((standardised_returns**3).mean()), float((standardised_returns**4).mean())
+    skewness = float((standardised_returns**3).mean())
+    kurtosis = float((standardised_returns**4).mean())
     probability = sharpe_probability(sharpe, chance_sharpe, periods=periods, skewness=skewness, kurtosis=kurtosis)
     return DeflatedSharpe(sharpe, chance_sharpe, probability)
 
@@ -78,5 +80,6 @@ def expected_highest_draw(tries: int) -> float:
     # For one draw the formula would take the quantile of 0, which is minus infinity.
     if tries == 1:
         return 0.0
-    quantiles = _NORMAL.inv_cdf(1 - 1 / tries), _NORMAL.inv_cdf(1 - 1 / (tries * e))
-    return (1 - EULER_MASCHERONI) * quantiles[0] + EULER_MASCHERONI * quantiles[1]
+    # The highest of many draws follows a Gumbel distribution, whose mean brings in the Euler-Mascheroni constant.
+    lower_quantile, upper_quantile = _NORMAL.inv_cdf(1 - 1 / tries), _NORMAL.inv_cdf(1 - 1 / (tries * e))
+    return (1 - EULER_MASCHERONI) * lower_quantile + EULER_MASCHERONI * upper_quantile

@@ -30,7 +30,8 @@ def cut_folds(days: int, folds: int) -> list[Fold]:
     length = days // (folds + 1)
     # The remainder goes to the front, so that the newest days are tested.
     first_test_day = days - folds * length
-    return [Fold(n + 1, Days(first_test_day + n * length, first_test_day + (n + 1) * length)) for n in range(folds)]
+    first_days = [first_test_day + index * length for index in range(folds)]
+    return [Fold(number, test=Days(first, first + length)) for number, first in enumerate(first_days, 1)]
 
 
 def fold_config(base: C, fold: Fold, seed: int) -> C:
@@ -46,9 +47,9 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be, and
             with how many validation days there can be more.
     """
-    cut = cut_folds(days, folds)
+    all_folds = cut_folds(days, folds)
     try:
-        _check_first_fold(base, cut)
+        _check_first_fold(base, all_folds)
     except ConfigError as error:
         # The largest smaller number of folds that fits; 0 if none does.
         most_folds = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
@@ -57,21 +58,21 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
             remedies.append(options)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
         raise ConfigError(
-            f"--folds {folds}: of {days:,} days the first fold would train on {cut[0].test.first:,} and be tested on "
-            f"{len(cut[0].test):,}. {remedy} In that fold {error}"
+            f"--folds {folds}: of {days:,} days the first fold would train on {all_folds[0].test.first:,} and be "
+            f"tested on {len(all_folds[0].test):,}. {remedy} In that fold {error}"
         ) from error
-    return cut
+    return all_folds
 
 
 def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
-    """Return options with the first number of folds that fits with shorter validation; empty if none does.
+    """Return options with the first number of folds in `counts` that fits with fewer validation days; empty if none.
 
-    Validation is then a fifth of the days before the first test, the default on panels whose rows are not days.
+    Validation then takes a fifth of the days before the first test, the default on panels whose rows are not days.
     """
     for count in counts:
         parts = cut_folds(days, count)
         validation_days = parts[0].test.first // SPLIT_PARTS
-        if not 0 < validation_days < base.splits.validation_days:
+        if not 0 < validation_days < base.splits.validation_days:  # none at all, or no fewer than now
             continue
         splits = replace(base.splits, validation_days=validation_days)
         if _folds_fit(replace(base, splits=splits), parts):  # type: ignore[type-var]  # a dataclass
@@ -80,14 +81,14 @@ def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
 
 
 def _check_first_fold(base: PanelSettings, folds: list[Fold]) -> None:
-    """Check that the first fold, which has the fewest days, can train, validate and test.
+    """Check that the first fold can train, validate and test; it has the fewest days, so all others fit if it does.
 
     Raises:
         ConfigError: the fold has no test day, or one of its splits is too short.
     """
     if not len(folds[0].test):
         raise ConfigError("there is no day to test on.")
-    # The first fold has the fewest days, so if it fits all others fit.
+    # For the checks of `split`: its result is not needed.
     fold_config(base, folds[0], seed=0).split(folds[0].test.stop)
 
 

@@ -48,7 +48,7 @@ def play_test_days(folder: RunFolder) -> None:
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the study's settings as runs keep them, facts about the panel, and the memory of the largest run."""
+    """Return the answer to an order without a run: checked settings, panel and test days, memory of the largest run."""
     settings = order["config"]
     config = check_settings(
         from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the study")
@@ -58,9 +58,9 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     folds = find_folds(config, days, order["folds"])
     # The first fold has the fewest days: planning it refuses settings that cannot be trained.
     plan_of_fold(config, folds[0])
-    plan = plan_of_fold(config, folds[-1])
+    plan = plan_of_fold(config, folds[-1])  # the last has the most, so that its run is the largest
     if not config.start_over_budget:
-        refuse(plan)
+        refuse(plan)  # raises only if the plan does not fit
     return {
         "config": to_mapping(config),
         "data": panel.fingerprint,
@@ -75,7 +75,9 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
 def plan_member(base: PanelSettings, folds: int) -> Plan:
     """Plan the memory of the largest run of a study."""
     config = check_settings(base).config
-    return plan_of_fold(config, find_folds(config, len(read_run_panel(config).dates), folds)[-1])
+    days = len(read_run_panel(config).dates)
+    largest_fold = find_folds(config, days, folds)[-1]
+    return plan_of_fold(config, largest_fold)
 
 
 def plan_of_fold(config: PanelSettings, fold: Fold) -> Plan:

@@ -156,7 +156,7 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     if existing is None and request.space is not None:
         write_object(folder.space, read_regular(request.space))
         # Permitted from now on, as its values may name code: the user has given it.
-        remember_file(folder.space, lambda _: None, trainer=base.trainer)
+        remember_file(folder.space, lambda _: None, trainer=base.trainer)  # silent, as below
     write_config(base, folder.base)
     remember_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
@@ -179,7 +179,7 @@ def _trials_of_new_study(request: StudyRequest, base: Any) -> int:  # noqa: ANN4
             raise ConfigError(f"--trials {request.trials}: expected --space too, a TOML file of settings to search")
         return 0
     require_optuna()
-    require_evaluation(base, read_space(request.space, base))
+    require_evaluation(base, read_space(request.space, base))  # trials are compared by evaluations
     return request.trials or DEFAULT_TRIALS
 
 
@@ -233,7 +233,7 @@ def _choose_seeds(request: StudyRequest, existing: StudyConfig | None) -> tuple[
 
 
 def _match_settings(settings: Any, folder: StudyFolder) -> Any:  # noqa: ANN401  (settings of any recipe on a panel)
-    """Return the settings, after checking that they are the study's in all parts that may not change.
+    """Return the settings, with the study's threads if they name none; check that they are those of the study.
 
     Raises:
         ConfigError: a setting that may not change differs.
@@ -259,6 +259,7 @@ def jobs_that_fit(jobs: int, needed_bytes: int, limit: int, *, is_explicit: bool
     """
     # The share of the machine that a single run may take, here for all runs together.
     allowance = int(BUDGET_SHARE * limit)
+    # At least 1: a run that does not fit even alone is refused by its own plan.
     most_jobs = max(1, allowance // max(1, needed_bytes))
     if is_explicit and jobs > most_jobs:
         raise MemoryLimitError(

@@ -42,7 +42,7 @@ def study_page(study: StudyRecords) -> str:
         Section(title="Runs", blocks=list(_runs_section(study))),
     ]
     name = study.path.resolve().name
-    # A failed run leaves the study open too: it is resumed when the study goes on.
+    # Not finished with a failed run either, as that is resumed when the study goes on.
     state = "finished" if all(run["state"] == "finished" for run in study.result["runs"]) else "stopped"
     return document(
         name,
@@ -60,7 +60,10 @@ def study_report(path: Path) -> tuple[Path, Callable[[], str]]:
 
 
 def study_picture(study: StudyRecords) -> Picture:
-    """Draw the pooled equity, the folds, and the intervals of the differences; nothing before a fold is complete."""
+    """Return rows of charts: the pooled equity; the folds, and the differences with their intervals.
+
+    There is no row before a fold is complete.
+    """
     pooled_numbers = study.pooled_numbers
     if pooled_numbers is None:
         return []
@@ -97,10 +100,11 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
         f"equal weight {percent_cell(equal_weight['annual_return'])}",
     )
     yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal_weight['sharpe'])}")
-    drawdown, other_drawdown = (percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal_weight))
-    yield Tile("drawdown", drawdown, f"equal weight {other_drawdown}")
+    market_drawdown = percent_cell(equal_weight["drawdown"], "{:.1%}")
+    yield Tile("drawdown", percent_cell(champions["drawdown"], "{:.1%}"), f"equal weight {market_drawdown}")
     for title, difference in _difference_numbers(pooled_numbers).items():
         interval = f"90% interval {nonzero_percent(difference['low'], 1)} to {nonzero_percent(difference['high'], 1)}"
+        # Coloured only if the whole interval is on one side of 0.
         kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
         yield Tile(title, nonzero_percent(difference["mean"], 1), interval, kind)
     deflated_sharpe = pooled_numbers["deflated"]
@@ -133,7 +137,10 @@ def _result_section(study: StudyRecords) -> Iterator[Block]:
 def _sheet_sections(study: StudyRecords) -> Iterator[Section]:
     """Yield the tear sheet of the pooled equity, once a fold is complete."""
     if study.equity is not None and study.pooled_numbers is not None:
-        yield Section(title="Tear sheet", blocks=list(tear_sheet(study.equity, None, study.pooled_numbers)))
+        # `sheet=None`: exposure and turnover of each day are known of runs, not of the pooled account.
+        yield Section(
+            title="Tear sheet", blocks=list(tear_sheet(study.equity, sheet=None, result=study.pooled_numbers))
+        )
 
 
 def equity_chart(equity: pl.DataFrame, pooled_numbers: Mapping[str, Any]) -> Chart:
@@ -142,7 +149,8 @@ def equity_chart(equity: pl.DataFrame, pooled_numbers: Mapping[str, Any]) -> Cha
     dates = shown_rows["date"].to_list()
     marks = []
     for name, (colour, is_dashed) in trader_strokes(shown_rows.columns).items():
-        values, is_champion = shown_rows[name].to_list(), name == "champion"
+        values = shown_rows[name].to_list()
+        is_champion = name == "champion"
         title = f"{'champions' if is_champion else name} x {values[-1]:.2f}"
         line = Line(
             name=title,
@@ -174,7 +182,9 @@ def folds_chart(study: StudyRecords) -> Chart:
     def column(name: str) -> list[float]:
         return [100 * row[name] for row in rows]
 
-    low, high = (column(name) if len(study.result["seeds"]) > 1 else [] for name in ("lowest", "highest"))
+    has_range = len(study.result["seeds"]) > 1
+    low = column("lowest") if has_range else []
+    high = column("highest") if has_range else []
     champions = column("total_return")
     return Chart(
         title="Return in each fold, by its first month",
@@ -199,7 +209,8 @@ def differences_chart(pooled_numbers: Mapping[str, Any]) -> Chart:
     """Draw the champions' yearly return less the best rule's and less equal weight's, with their intervals."""
     # Reversed, as an axis of rows is drawn from the bottom up.
     rows = dict(reversed(_difference_numbers(pooled_numbers).items()))
-    mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
+    mean = [100 * row["mean"] for row in rows.values()]
+    low, high = [100 * row["low"] for row in rows.values()], [100 * row["high"] for row in rows.values()]
     bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", horizontal=True)
     return Chart(
         title="A year, 90% interval",
@@ -224,7 +235,8 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
         "the same turnover earned less.",
         "reading",
     )
-    if (search_table := search_rows(study.result)).rows:
+    search_table = search_rows(study.result)
+    if search_table.rows:
         yield Heading("Settings that were searched")
         yield Table(*search_table)
         yield Paragraph(
@@ -237,14 +249,18 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
 def _rule_sections(study: StudyRecords) -> Iterator[Section]:
     """Yield the section `Rules` of a study of purchases: other holding times, and the chosen rules. Else nothing."""
     pooled_numbers = study.pooled_numbers
-    if pooled_numbers is None or not (times := holding_rows(pooled_numbers)).rows:
+    if pooled_numbers is None:
+        return
+    times = holding_rows(pooled_numbers)
+    if not times.rows:  # the study has no purchases
         return
     blocks: list[Block] = [Heading(SAME_SCORES), Table(*times)]
     note = "Return over all folds of the champions' choices if each position were held for so long."
     blocks.append(
         Paragraph(f"{note} The best of them is so partly by luck, as it is picked on the test days.", "reading")
     )
-    if (chosen_table := chosen_rows(pooled_numbers)).rows:
+    chosen_table = chosen_rows(pooled_numbers)
+    if chosen_table.rows:
         blocks += [
             Heading("Rules that were chosen"),
             Table(*chosen_table),

@@ -97,8 +97,8 @@ class PooledResult:
         if self.comparison.best != EQUAL_WEIGHT:
             sentences.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
         returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
-        if law := oracle_sentence(returns):
-            sentences.append(law)
+        if oracle_text := oracle_sentence(returns):  # empty on a panel without an oracle
+            sentences.append(oracle_text)
         champion_probability, excess_probability = self.deflated.probability, self.deflated_excess.probability
         sentences.append(
             f"Deflated for the {self.tries:,} tries of the study, the probability that its Sharpe ratio is above 0 is "
@@ -117,9 +117,10 @@ def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult
     result, equity = read_result(folder.holdout, recipe), read_table(curves, EQUITY)
     if result is None or equity is None:
         return None
-    chance, traders = result.get("chance"), result[recipe.players]
+    chance = result.get("chance")  # returns of the random traders
+    traders = result[recipe.players]  # numbers by trader
     required_types = {"tries": int, "tried": str, "comparison": dict}
-    has_chance = isinstance(chance, list) and all(isinstance(value, float) for value in chance) and chance
+    has_chance = isinstance(chance, list) and bool(chance) and all(isinstance(value, float) for value in chance)
     if not has_chance or any(type(result.get(name)) is not kind for name, kind in required_types.items()):
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
     missing_curves = {CHAMPION, EQUAL_WEIGHT, *traders} - {*equity.columns}
@@ -152,7 +153,8 @@ def pool_folds(
         name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
     }
     # Random traders have no skill, so any of one fold may be chained to any of the next.
-    chance = np.prod([_chance_returns(runs) for runs in complete_folds], axis=0) - 1
+    # Total returns, one for each random trader.
+    chance = np.prod([_chance_equity(runs) for runs in complete_folds], axis=0) - 1
     champion_returns, equal_returns = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(_count_tries(runs, trial_runs.get(fold, 0)) for fold, runs in enumerate(runs_by_fold, 1))
     dates_by_fold = [runs[0].equity["date"].to_numpy() for runs in complete_folds]
@@ -192,6 +194,7 @@ def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
     """Chain curves that begin at 1 to one curve; each continues at the end of the curve before."""
     pieces = [np.ones(1)]
     for curve in curves:
+        # Without its first value, which is the last one of the curve before.
         pieces.append(pieces[-1][-1] * curve[1:])
     return np.concatenate(pieces)
 
@@ -200,9 +203,9 @@ def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
     return np.asarray(np.mean([run.relative_equity(trader) for run in runs], axis=0))
 
 
-def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
+def _chance_equity(runs: Sequence[FoldResult]) -> np.ndarray:
     """Return the final equity [R] of the random traders in a fold, 1 at the start, as means over the fold's runs."""
-    # Runs of another version may have played another number of random traders.
+    # Runs of another version may have played another number of random traders: as many as all runs have.
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
 
@@ -210,7 +213,7 @@ def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
 def as_json(result: PooledResult) -> dict[str, Any]:
     """Return the pooled result as plain values."""
     years = result.years
-    tries = {"tries": result.tries, "tried": result.tried}
+    tries = {"tries": result.tries, "tried": result.tried}  # of both deflated ratios
     return {
         "first_day": str(result.dates[1]),  # the first with a return
         "last_day": str(result.dates[-1]),
@@ -278,7 +281,7 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
         "equal_weight": rules[EQUAL_WEIGHT],
         "best_rule": best_rule,
         "best_rule_return": rules[best_rule],
-        "beaten": beaten_share(float(curve[-1]), torch.from_numpy(_chance_returns(runs))),
+        "beaten": beaten_share(float(curve[-1]), torch.from_numpy(_chance_equity(runs))),
     }
 
 

@@ -20,7 +20,7 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
         the seeds in each fold, one fold after the other. rules: a row for each run, with its fold and seed; empty if
         nothing was to be chosen. unchosen_return: total return by the rule of the settings, pooled in the same way.
     """
-    if not all("rule" in run.result for runs in folds for run in runs):
+    if not all("rule" in run.result for runs in folds for run in runs):  # runs that do not trade by a rule of purchases
         return {}
     # For each run of each fold: holding time in rows -> total return, None if it is not finite.
     returns_by_fold = [[holding_times(run.result) for run in runs] for runs in folds]
@@ -35,14 +35,18 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
         for run in runs
         if run.result["rule"]["tried"]
     ]
-    unchosen = _pool_returns([[_return_by_settings(run.result) for run in runs] for runs in folds]) if rules else None
-    return {"holding_times": times, "rules": rules, "unchosen_return": unchosen}
+    return_by_settings = None
+    if rules:  # else all were played by the rule of the settings
+        return_by_settings = _pool_returns([[_return_by_settings(run.result) for run in runs] for runs in folds])
+    return {"holding_times": times, "rules": rules, "unchosen_return": return_by_settings}
 
 
 def _return_by_settings(result: Mapping[str, Any]) -> float | None:
-    """Return the return of a champion by the rule of the settings, by which it may have traded."""
-    other = unchosen_return(result)
-    return result["traders"]["champion"]["total_return"] if other is None else other
+    """Return the total return of a champion's choices by the rule of the settings; None if it is not finite."""
+    return_by_settings = unchosen_return(result)
+    if return_by_settings is None:  # no other rule was chosen: it was played by this one
+        return_by_settings = result["traders"]["champion"]["total_return"]
+    return return_by_settings
 
 
 def _pool_returns(folds: Sequence[Sequence[float | None]]) -> float | None:

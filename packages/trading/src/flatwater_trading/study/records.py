@@ -96,7 +96,7 @@ def read_study(path: Path) -> StudyRecords:
         path=path,
         read_at=datetime.now().astimezone(),
         result=result,
-        equity=read_table(folder.equity, EQUITY | {"equal weight": True}),
+        equity=read_table(folder.equity, EQUITY | {"equal weight": True}),  # True: the column must have numbers
     )
 
 
@@ -109,6 +109,7 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
         KeyError: a field is missing.
     """
     _require_texts(result, "note")
+    # `int` raises for a seed that is no number.
     if int(result["folds"]) < 1 or not [int(seed) for seed in result["seeds"]] or not result["runs"]:
         raise ValueError("it has no folds, no seeds or no runs")
     for run in result["runs"]:

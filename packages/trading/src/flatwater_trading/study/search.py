@@ -57,6 +57,7 @@ def search_fold(
         trials=opened_study.setup.trials,
         folder=opened_study.folder.search(fold.number),
         prune=True,
+        # No more than when the study began, as the settings of trials depend on it.
         at_once=min(opened_study.jobs, opened_study.setup.trials_at_once),
     )
     return train_sweep(order, console, program, progress)

@@ -122,6 +122,7 @@ class _RunningStudy:
                     config = with_settings(config, self.searches[number].settings, f"the search of fold {number}")
                 log = folder.log(number, seed)
                 order = {"config": to_mapping(config)}
+                # Called with each record of the run, which it may stop: here it only counts.
                 judge = self._make_round_counter(recorded_rounds(member.run))
                 yield Job(order=order, run=member.run, log=log, judge=judge)
 
@@ -176,7 +177,7 @@ def train_study(
         work.show_()
         pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=study.jobs)
         failure_reasons = train_members_(work, pool)
-        children = getrusage(RUSAGE_CHILDREN)
+        children = getrusage(RUSAGE_CHILDREN)  # of all runs and trials, which have ended
         cpu = format_duration(children.ru_utime + children.ru_stime)
         elapsed_time = format_duration(time.monotonic() - progress.began_at)
         work.say(f"{progress_line(members)}; this took {elapsed_time}, and {cpu} of CPU")
@@ -201,6 +202,7 @@ def study_progress(study: OpenedStudy, members: Sequence[StudyRun]) -> RoundProg
     folds, trials, rounds = study.setup.folds, study.setup.trials, study.base.rounds
     rounds_done = sum(recorded_rounds(member.run) for member in members)
     rounds_done += sum(rounds_of_trials(study.folder.search(fold)) for fold in range(1, folds + 1))
+    # A trial has as many rounds as a run.
     return RoundProgress(rounds=(len(members) + folds * trials) * rounds, done=rounds_done)
 
 
@@ -208,7 +210,7 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
     """Search for the settings of each fold, one fold after the other; a signal to a sweep stops the study too."""
     from flatwater_trading.study.search import search_fold, summarise_search  # noqa: PLC0415  (it needs Optuna)
 
-    folds = {member.fold.number: member.fold for member in work.members}
+    folds = {member.fold.number: member.fold for member in work.members}  # each once, as members differ by seed too
     for number, fold in folds.items():
         if stop.signal:
             return
@@ -230,6 +232,7 @@ def train_members_(work: _RunningStudy, pool: RunPool) -> dict[str, str]:
         member = member_by_run[job.run]
         if ending.how == "failed":
             failure_reasons[member.run.path.name] = ending.reason
+            # Its other rounds will not be trained now.
             work.progress.drop_(work.opened.base.rounds - recorded_rounds(member.run))
         outcome = outcome_line(work.opened.recipe, member, ending)
         work.say(f"{member.name}: {outcome}; {progress_line(work.members)}, {work.progress.time_left()}")
@@ -280,6 +283,7 @@ def write_study(
     from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (see above)
 
     folder, setup = study.folder, study.setup
+    # Rounds of each fold's trials, in multiples of a run's rounds.
     trial_runs = {fold: search.rounds / study.base.rounds for fold, search in searches.items()}
     pooled_result = pool_folds(folder, setup, study.recipe, trial_runs)
     # The equity is written before study.json, which says that there is an equity file.

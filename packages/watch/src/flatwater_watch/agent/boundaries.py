@@ -79,7 +79,7 @@ class Boundaries:
     def counts(self) -> dict[str, int]:
         """Boundaries by kind, for the kinds at which readings can be taken."""
         if self._sampler is not None:
-            self._sampler.count_skipped_boundaries_()
+            self._sampler.count_skipped_boundaries_()  # adds them to `_counts`
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
@@ -95,10 +95,10 @@ class Boundaries:
         return self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
 
     def tick(self, ticks: int) -> bool:
-        """Count ticks, of which only the last one reads the clock.
+        """Count `ticks` ticks, and read the clock once.
 
         Returns:
-            Whether as many other boundaries have come since the last call.
+            Whether the program has passed at least as many boundaries of other kinds since the last call.
         """
         self.step(TICK, ticks)
         boundary_count = self.boundary_count(unit=None, ticks=False)
@@ -130,12 +130,12 @@ class Boundaries:
         if self._reading_lock.acquire(blocking=False):
             try:
                 self._lock_holder = threading.get_ident()
-                self._guard.run(self._read_clock, kind)
+                self._guard.run(self._record_time_, kind)
             finally:
                 self._lock_holder = None
                 self._reading_lock.release()
 
-    def _read_clock(self, kind: str) -> None:
+    def _record_time_(self, kind: str) -> None:
         """Add the seconds since the last boundary to the segment between both kinds, and call the watch."""
         now = monotonic()
         spent_seconds = now - self._last_time
@@ -150,6 +150,6 @@ class Boundaries:
 
 def ticks_until_time(due_time: float) -> int:
     """Return the number of ticks until a monotonic time, between 1 and `MAXIMUM_TICKS`."""
-    if due_time == inf:
+    if due_time == inf:  # nothing is due
         return MAXIMUM_TICKS
     return max(1, min(MAXIMUM_TICKS, ceil((due_time - monotonic()) / TICK_SECONDS)))

@@ -143,6 +143,7 @@ class BoundarySampler:
             (kind for kind in new_counts if new_counts[kind] >= FREQUENT_PER_SECOND * period),
             key=lambda kind: -new_counts[kind],
         )
+        # Boundaries of the most frequent kind in the time from one sample to the next.
         self._mean_unreported = (
             new_counts[self._frequent_kinds[0]] / period * SAMPLE_INTERVAL_SECONDS if self._frequent_kinds else 0.0
         )
@@ -158,5 +159,6 @@ class BoundarySampler:
                 self._seconds[segment] += seconds + self._unsampled_seconds * seconds / sampled_seconds
         elif self._frequent_kinds:
             self._seconds[self._frequent_kinds[0], self._frequent_kinds[0]] += self._unsampled_seconds
-        self._unsampled_seconds, self._rounds_left = 0.0, 0
+        self._unsampled_seconds = 0.0
         self._sampled_seconds.clear()
+        self._rounds_left = 0  # a sample that is under way ends with the next boundary

@@ -47,7 +47,7 @@ def make_call_counter(kind: str) -> CallCounter:
     # In any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes between
     # two lines of these functions.
     remaining = 0  # boundaries that are still left unreported
-    remaining_at_query = 0  # its value when unreported boundaries were last taken
+    remaining_at_query = 0  # `remaining` at the last query: the difference came since then
 
     def count_call() -> None:
         """Count a boundary, and report it unless it is one of those left unreported."""

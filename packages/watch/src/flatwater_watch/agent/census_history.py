@@ -57,7 +57,7 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
         census: the census.
     """
     sizes = {
-        # A census in slices reads its holdings at later steps.
+        # A census in slices reads its holdings at later steps; 0 stands for the step at which it began.
         path: OwnerSize(holding.step or step, holding.bytes, holding.items)
         for path, holding in census.holdings.items()
         if holding.bytes >= MEASURING.least_bytes
@@ -82,7 +82,7 @@ def measure_growth(
 ) -> MeasuredGrowth | None:
     """Return the rate of an owner over the recent censuses, and its share of the growth of the process.
 
-    It is None if a census cannot measure the cause, which has no owner or whose bytes lie outside of Python, or if the
+    None if no census can measure the cause, as it has no owner or its bytes lie outside of Python; None too if the
     owner does not rise over two censuses.
 
     Args:
@@ -91,12 +91,12 @@ def measure_growth(
         owners: owners of all causes; bytes of an owner that lies below this one are not counted for this one.
         samples: all readings.
     """
-    if not cause.holders or cause.outside or cause.drift.per_step <= 0:
+    if not cause.holders or cause.outside or cause.drift.per_step <= 0:  # drift: the rate at which it was found
         return None
     inner_owners = [owner for owner in owners if owner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
-    owner_sizes, sizes = _owner_sizes(history, cause.owner, inner_owners)
+    owner_sizes, own_bytes = _owner_sizes(history, cause.owner, inner_owners)
     steps = [size.step for size in owner_sizes]
-    rate = _recent_rate(steps, sizes) if len(steps) > 1 else 0.0
+    rate = _recent_rate(steps, own_bytes) if len(steps) > 1 else 0.0
     if rate == 0:
         return None
     process_rate = growth_rate(samples)
@@ -104,8 +104,8 @@ def measure_growth(
     # at which it was found.
     if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
         rate = min(rate, cause.drift.per_step)
-    share = _share_between_censuses(steps, sizes, samples)
-    if share is None:
+    share = _share_between_censuses(steps, own_bytes, samples)
+    if share is None:  # the process gained too little between the censuses: its rate over all readings is taken
         share = min(1.0, rate / process_rate) if process_rate > 0 else cause.share
     scale = rate / cause.drift.per_step  # the bounds keep their ratios to the rate
     slope = Slope(per_step=rate, low=cause.drift.low * scale, high=cause.drift.high * scale)
@@ -118,11 +118,12 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     What was compiled, imported or loaded once stays as it is, while other memory of the process may still grow. An
     owner that has lost much is not judged: a program that ends empties its containers.
     """
-    sizes, _ = _owner_sizes(history, owner, [])
+    sizes, _ = _owner_sizes(history, owner, inner_owners=[])
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
     first, last = sizes[0], sizes[-1]
     middle = [size for size in sizes if size.step <= (first.step + last.step) / 2][-1]  # the last of the older half
+    # `abs`: many bytes or items lost are no stop either.
     gained_bytes, late_bytes = middle.bytes - first.bytes, abs(last.bytes - middle.bytes)
     # Items as well, as a later census may reach them from another holder, which then has their bytes.
     gained_items, late_items = middle.items - first.items, abs(last.items - middle.items)
@@ -160,7 +161,7 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
         samples: all readings.
     """
     first_index = bisect_left(steps, samples_after_warm_up(samples)[0].reading.step)
-    if first_index >= len(steps) - 1:
+    if first_index >= len(steps) - 1:  # fewer than two censuses after warm-up
         return None
     grown_bytes = _resident_bytes(samples, steps[-1]) - _resident_bytes(samples, steps[first_index])
     all_grown_bytes = growth_bytes(samples)
@@ -170,16 +171,17 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
 
 
 def _median_slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
-    """Return the median of the slopes of all pairs, each with the weight of its distance (Sievers 1978).
+    """Return the median of the slopes of all pairs of censuses, each weighted by its steps (Sievers 1978).
 
-    Where growth comes in jumps, two censuses near to each other often show no slope; those far apart show the rate.
+    It is 0 without a pair. Where growth comes in jumps, two censuses near to each other often show no slope; those far
+    apart show the rate.
     """
     pairs = [(i, j) for i in range(len(steps)) for j in range(i + 1, len(steps))]
     weighted_slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
-    weight_below_median = sum(weight for _, weight in weighted_slopes) / 2
+    weight_to_median = sum(weight for _, weight in weighted_slopes) / 2
     for slope, weight in weighted_slopes:
-        weight_below_median -= weight
-        if weight_below_median <= 0:
+        weight_to_median -= weight
+        if weight_to_median <= 0:
             return slope
     return 0.0
 
@@ -191,10 +193,10 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
 
 
 def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[OwnerSize], list[float]]:
-    """Return the sizes of an owner in the censuses, and a list of its bytes in each without those of owners within it.
+    """Return the size of an owner at each census, and for each its own bytes, without those of owners within it.
 
-    Before the first census that has the owner, it has 0 bytes. Later censuses that miss it are left out, and censuses
-    that read it at the same step as the census before; and one at the end of the program that finds it smaller.
+    The owner has 0 bytes before the first census that finds it. A later census is left out if it misses the owner, if
+    it read the owner at the same step as the census before, or if it was taken as the program ended and finds less.
 
     Args:
         history: censuses so far.
@@ -205,7 +207,7 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
     own_bytes: list[float] = []
     was_present = False
     for begin_step, holdings in zip(history.steps, history.censuses, strict=True):
-        size = holdings.get(owner, OwnerSize(begin_step, 0))
+        size = holdings.get(owner, OwnerSize(begin_step, bytes=0))
         is_missed = was_present and owner not in holdings
         is_same_reading = bool(owner_sizes) and size.step <= owner_sizes[-1].step
         if is_missed or is_same_reading:

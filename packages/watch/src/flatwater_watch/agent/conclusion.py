@@ -40,7 +40,9 @@ def decide_outcome(
     refilled_paths: Iterable[str] = (),
     unsure_causes: Sequence[Evidence] = (),
 ) -> Outcome:
-    """Return the state of a watched program (flat, settled, grows, ...), with what is known of growth without a cause.
+    """Return the outcome of a watch: its state, and sentences and advice on growth without a cause.
+
+    `grows` with findings, `unexplained` if other growth goes on, `settled` if it came at the beginning only, or `flat`.
 
     Args:
         samples: all readings.
@@ -61,7 +63,8 @@ def decide_outcome(
         open_bytes = _growth_without_files(samples)
     # Garbage that the next collection frees is not an open question, however much of it there is.
     open_bytes -= min(open_bytes, garbage_bytes)
-    notes = (*([] if garbage is None else [_garbage_sentence(garbage)]), *_unsure_sentences(unsure_causes))
+    garbage_sentences = [] if garbage is None else [_garbage_sentence(garbage)]
+    notes = (*garbage_sentences, *_unsure_sentences(unsure_causes))
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         lead_advice = _lead_advice(leads, findings, open_bytes)
         longer_run = f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
@@ -72,7 +75,7 @@ def decide_outcome(
         return Outcome(state, bytes=open_bytes, known=sentences, next=advice)
     if findings:
         return Outcome("grows")
-    kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes
+    kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes  # since the first reading
     if kept_bytes >= ENDING.open_bytes:
         return Outcome("settled", bytes=kept_bytes, known=notes)
     return Outcome("flat", known=notes)
@@ -108,7 +111,10 @@ def _garbage_sentence(garbage: "Garbage") -> str:
 
 
 def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
-    """Yield a sentence on causes with a proof, which lie in a call of a library, and one on causes without a proof."""
+    """Yield a sentence on the causes with a proof, if any, and one on those without a proof, if any.
+
+    The first says that the growth ends with a call of a library, the second that no line is known.
+    """
     threshold = format_bytes(ENDING.open_bytes)
     proven = [cause.owner for cause in causes if cause.has_proof]
     unproven = [cause.owner for cause in causes if not cause.has_proof]
@@ -142,7 +148,7 @@ def _gain_sentences(
         has_findings: whether there are findings.
     """
     first, last = samples_after_warm_up(samples)[0].reading, samples[-1].reading
-    files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
+    files_phrase = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:
         freed_phrase = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
     else:
@@ -164,5 +170,8 @@ def _gain_sentences(
             "explains it"
         )
     library = fork_unsafe_library()
-    cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made of a process with {library}"
-    return tuple(text for text in (files, freed_phrase, census_sentence, cycles) if text)
+    # Garbage is searched for in a fork of the process, so that without a fork nothing is known of it.
+    cycle_sentences = (
+        [] if library is None else [f"cyclic garbage is not ruled out: no fork is made of a process with {library}"]
+    )
+    return (files_phrase, freed_phrase, census_sentence, *cycle_sentences)

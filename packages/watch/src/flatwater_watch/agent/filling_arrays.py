@@ -93,7 +93,7 @@ def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]
 
 
 def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
-    """Yield the array that keeps a large block of memory alive, the block's address and its bytes.
+    """Yield at most one large block of memory: the array that keeps it alive, its address and its bytes.
 
     Nothing is yielded for an object that is no dense array of numpy or torch in RAM.
     """
@@ -107,6 +107,7 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
         array_class = numpy.ndarray
         if array_class.base.__get__(obj) is None and array_class.nbytes.__get__(obj) >= FILLING.large_array_bytes:
             yield obj, array_class.__array_interface__.__get__(obj)["data"][0], array_class.nbytes.__get__(obj)
+    # A subclass of a tensor is left out: its methods may run code of the program.
     elif torch is not None and (type(obj) is torch.Tensor or type(obj) is torch.nn.Parameter) and _is_dense(obj, torch):
         storage = obj.untyped_storage()
         if storage.nbytes() >= FILLING.large_array_bytes:

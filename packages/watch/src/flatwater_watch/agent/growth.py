@@ -90,7 +90,7 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
     if chosen_unit != "second" and chosen_unit in last.counts:
         unit_count = last.counts[chosen_unit]
         units: float = unit_count - first.counts.get(chosen_unit, 0)
-    else:
+    else:  # also if the unit that the user asked for has not come yet
         chosen_unit, unit_count = "second", round(last.seconds)
         units = last.seconds - first.seconds
     return Scale(
@@ -106,7 +106,7 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
 def _slowest_kind(samples: Sequence[Sample]) -> str:
     """Return the regular kind of boundary with the smallest count; `second` if no kind is regular."""
     last = samples[-1]
-    # The sample nearest to the middle: there may be none at it, as a long pause follows a census or a trace.
+    # The sample nearest to the middle boundary: around it there may be none, as a long pause follows a census or trace.
     middle = min(samples[:-1] or samples, key=lambda sample: abs(sample.reading.step - last.reading.step / 2))
     regular_counts: dict[str, int] = {}
     for kind in KINDS_SLOWEST_FIRST:
@@ -137,14 +137,14 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     # and pauses included, show whether the growth goes on, however few readings were taken there.
     half_outlasts_search = 0 < found_step - samples[0].reading.step <= steps_of_half
     if len(samples_since_finding) <= ENDING.minimum_readings_since_finding and not half_outlasts_search:
-        return True
+        return True  # found too lately to be judged
     reading_count = max(ENDING.recent_readings, len(samples_since_finding) // 2)
     recent_samples = newest_half if half_outlasts_search else samples_since_finding[-1 - reading_count :]
     steps = recent_samples[-1].reading.step - recent_samples[0].reading.step
     predicted_bytes = cause.rate.per_step * steps
     if steps > 0 and predicted_bytes < MINIMUM_TOTAL_BYTES:
         return False  # too few bytes to tell growth from noise
-    return _gained_bytes(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * predicted_bytes
+    return _gain_over_samples(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * predicted_bytes
 
 
 class LateGrowth(NamedTuple):
@@ -171,26 +171,30 @@ def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
         working_samples.setdefault(sample.reading.step if kind is None else sample.counts.get(kind, 0), sample)
     first_work, last_work = min(working_samples), max(working_samples)
     third = (last_work - first_work) // 3
-    late = [sample.reading for work, sample in working_samples.items() if work >= last_work - third]
-    before = [sample.reading for work, sample in working_samples.items() if third <= work - first_work < 2 * third]
-    if min(len(late), len(before)) < ENDING.minimum_readings_since_finding:
+    last_third = [sample.reading for work, sample in working_samples.items() if work >= last_work - third]
+    middle_third = [
+        sample.reading for work, sample in working_samples.items() if third <= work - first_work < 2 * third
+    ]
+    if min(len(last_third), len(middle_third)) < ENDING.minimum_readings_since_finding:
         return None
-    gained = {
-        name: median(getattr(reading, name) or 0 for reading in late)
-        - median(getattr(reading, name) or 0 for reading in before)
+    gains = {
+        name: median(getattr(reading, name) or 0 for reading in last_third)  # `in_use` may be None: unknown
+        - median(getattr(reading, name) or 0 for reading in middle_third)
         for name in ("step", "unaccounted", "in_use", "children")
     }
-    steps = gained.pop("step")
+    steps = gains.pop("step")
     # The largest of three kinds of bytes: none of them has all growth.
-    return LateGrowth(begin=late[0].step, steps=steps, bytes=max(gained.values()))
+    return LateGrowth(begin=last_third[0].step, steps=steps, bytes=max(gains.values()))
 
 
-def _gained_bytes(samples: Sequence[Sample], cause: Evidence) -> int:
+def _gain_over_samples(samples: Sequence[Sample], cause: Evidence) -> int:
     """Return the bytes gained from the first sample to the last in the kind of memory that a cause is about."""
     if cause.owner != GARBAGE_OWNER:
-        return _measured_gain(samples[0].reading, samples[-1].reading, cause)
+        return _gain_between_readings(samples[0].reading, samples[-1].reading, cause)
     # The rises alone: a collection frees garbage, and more comes.
-    return sum(max(0, _measured_gain(earlier.reading, later.reading, cause)) for earlier, later in pairwise(samples))
+    return sum(
+        max(0, _gain_between_readings(earlier.reading, later.reading, cause)) for earlier, later in pairwise(samples)
+    )
 
 
 def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequence[Sample]:
@@ -199,14 +203,14 @@ def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequenc
     return [sample for sample in samples if sample.reading.step >= middle]
 
 
-def _measured_gain(earlier: Reading, later: Reading, cause: Evidence) -> int:
+def _gain_between_readings(earlier: Reading, later: Reading, cause: Evidence) -> int:
     """Return the bytes gained between two readings in the kind of memory that the cause's verdict is about."""
     if cause.verdict == "retention":
         return (later.free or 0) - (earlier.free or 0)
     if cause.verdict == "mapped":
         return later.file_mapped - earlier.file_mapped
-    # The larger of the two: freed memory that is used again is no resident growth, and memory that does not come from
-    # the allocator is not in use there.
+    # The largest: freed memory that is used again is no resident growth, memory that does not come from the allocator
+    # is not in use there, and child processes have memory of their own.
     allocated_gain = (later.in_use or 0) - (earlier.in_use or 0)
     return max(later.unaccounted - earlier.unaccounted, allocated_gain, later.children - earlier.children)
 
@@ -231,6 +235,7 @@ def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
         samples: all readings.
     """
     process_rate = growth_rate(samples)
+    # Bytes per boundary that no owner explains.
     open_rate = process_rate - sum(cause.rate.per_step for cause in causes if cause.verdict != "native")
     leaves_enough = open_rate > (1 - OWNING.explained_share) * process_rate
     capped_causes = []
@@ -238,7 +243,11 @@ def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
         if cause.verdict != "native":
             capped_causes.append(cause)
         elif leaves_enough:
-            rate = Slope(*(min(number, open_rate) for number in cause.rate[:3]))  # the slope, its low and high bounds
+            rate = Slope(
+                per_step=min(cause.rate.per_step, open_rate),
+                low=min(cause.rate.low, open_rate),
+                high=min(cause.rate.high, open_rate),
+            )
             measured_growth = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
             capped_causes.append(replace(cause, measured=measured_growth))
     return capped_causes
@@ -256,12 +265,13 @@ def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[E
         samples: all readings.
     """
     has_grown_much = growth_bytes(samples) >= ENDING.open_bytes
+    # In the order of the sentences above. A proof is an object or a line.
     return [
         cause
         for cause in causes
-        if (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)  # proof: an object or a line
+        if (has_grown_much or not lies_in_library_call(cause.owner))
+        and (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)
         and (has_grown_much or not VERDICTS[cause.verdict].is_of_bytes or cause.rate.low > 0)
-        and (has_grown_much or not lies_in_library_call(cause.owner))
     ]
 
 
@@ -289,6 +299,7 @@ def drop_immaterial(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
 def process_still_grows(samples: Sequence[Sample]) -> bool:
     """Return whether the process has gained a material number of bytes since the first reading, and still gains."""
     gain = samples[-1].resident - samples[0].resident
+    # Twice the bytes that an owner must gain, as no object proves this growth.
     minimum_gain = max(2 * DRIFT.least_bytes, samples[-1].reading.material_bytes)
     return gain >= minimum_gain and grew_in_last_half(samples)
 
@@ -311,9 +322,10 @@ def grew_in_last_half(samples: Sequence[Sample]) -> bool:
 
 
 def is_last_reading_valid(last: Reading, reading: Reading, *, is_traced: bool, is_in_loop: bool) -> bool:
-    """Return whether a reading at the end says whether growth went on since the last one.
+    """Return whether a reading at the end can be kept, as it shows how growth went on since the last one.
 
-    Memory that was freed at the end is no end of growth. Traces make a process larger, never smaller.
+    It cannot if memory was freed at the end, which is no end of growth, nor if a trace may have made the process
+    larger.
 
     Args:
         last: last reading of the program at work.
@@ -330,9 +342,9 @@ def is_last_reading_valid(last: Reading, reading: Reading, *, is_traced: bool, i
 
 def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     """Return whether the last reading was taken during teardown, so that it says nothing about the loop before."""
-    # Resident bytes do not show it: the allocator may keep freed memory. So the unaccounted bytes are compared.
-    if len(samples) <= ENDING.minimum_readings_since_finding:
+    if len(samples) <= ENDING.minimum_readings_since_finding:  # too few to show what the loop gained before
         return False
+    # Resident bytes do not show it: the allocator may keep freed memory. So the unaccounted bytes are compared.
     previous, last = samples[-2].reading, samples[-1].reading
     earlier_bytes = previous.unaccounted_with_children
     grown_bytes = earlier_bytes - samples_after_warm_up(samples)[0].reading.unaccounted_with_children
@@ -348,7 +360,7 @@ def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, chec
         count_after_main: number of samples since the main code returned; they stay unless they are the minority.
         check_last: whether the last sample is removed if it shows a teardown within the main code.
     """
-    if 0 < 2 * count_after_main < len(samples):
+    if 0 < 2 * count_after_main < len(samples):  # else most work is done by threads that the main code has started
         del samples[-count_after_main:]
     elif check_last and is_teardown_sample(samples):  # as of a nursery, which frees its tasks before `main` returns
         del samples[-1]
@@ -404,7 +416,7 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     """Return the share of the growth that has a cause: findings, freed memory, files, arrays being filled.
 
     Args:
-        samples: all readings.
+        samples: readings since the beginning.
         findings: findings, per boundary.
 
     Returns:
@@ -416,9 +428,10 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     grown_bytes = growth_bytes(samples)
     if grown_bytes <= last.material_bytes:
         return 1.0
+    # The other findings are on freed, mapped or declared memory, which the readings below count.
     owned_share = sum(finding.share for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
     freed_bytes = max(0, (last.free or 0) - (first.free or 0))
     mapped_bytes = max(0, last.file_mapped - first.file_mapped)
-    filled_bytes = max(0, last.owned_bytes - first.owned_bytes)
+    filled_bytes = max(0, last.owned_bytes - first.owned_bytes)  # arrays of a known size
     explained_bytes = owned_share * grown_bytes + freed_bytes + mapped_bytes + filled_bytes
     return min(1.0, explained_bytes / grown_bytes)

@@ -46,7 +46,7 @@ class Guard:
 
         An exception that was raised for the program is raised again.
         """
-        outer_thread, self.thread = self.thread, get_ident()
+        outer_thread, self.thread = self.thread, get_ident()  # calls may be nested
         try:
             return work(*arguments)
         except BaseException as fault:  # any exception: the program must never see a fault of the watch

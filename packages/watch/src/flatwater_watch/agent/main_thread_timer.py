@@ -38,13 +38,13 @@ def start_ticking(
         wait: seconds until the first call.
         tick_if_forbidden: called instead, without ticks, in imports, in trace functions, and where a fork would hang.
     """
-    request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
+    request_lock, owner_pid, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     next_ticks, latest_call = 1, monotonic()
 
     # The lock is held until the call ends: a second request would make CPython 3.11 enter a traced function for ever.
     def call_in_main_thread() -> None:  # in a fork too, if the program forks between request and call
         try:
-            if not guard.has_ended and process_id() == owner:
+            if not guard.has_ended and process_id() == owner_pid:
                 guard.run(call_tick)
         finally:
             if request_lock.locked():
@@ -56,14 +56,14 @@ def start_ticking(
         now = monotonic()  # as a main thread that sleeps takes a call only when it wakes up
         passed_ticks, latest_call = max(1, round((now - latest_call) / TICK_SECONDS)), now
         # The documented way to see the frames of the main thread from another thread. No variable may hold the frame.
-        forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
-        next_ticks = max(1, tick_if_forbidden() if forbidden else on_tick(passed_ticks))
+        is_forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
+        next_ticks = max(1, tick_if_forbidden() if is_forbidden else on_tick(passed_ticks))
 
     truth_object = _truth_object(call_in_main_thread)
 
     def request_calls() -> None:  # in the watch's own thread
         sleep(wait)
-        sleep_detector = _SleepDetector(owner)
+        sleep_detector = _SleepDetector(owner_pid)
         while not guard.has_ended:
             if not request_lock.acquire(blocking=False):  # the last request still waits for the main thread
                 if sleep_detector.update_idle_():
@@ -92,6 +92,7 @@ def _start_thread(run: Callable[[], None]) -> None:
     """Run a function in a thread of the watch, and keep Python from warning of that thread at the program's forks."""
     # Before the thread starts: hooks at forks, each run with a guard of its own.
     filter_fork_warnings(lambda hook: Guard().run(hook))
+    # `register_thread_work` has the filter know this thread as the watch's.
     # A guard of its own: if the program has replaced functions that the thread calls, the thread ends without a word.
     _thread.start_new_thread(Guard().run, (register_thread_work(run),))
 

@@ -54,7 +54,7 @@ def find_open_causes(
         hold more than at the beginning, each with the bytes gained: they are leads, which prove nothing.
     """
     outcome = decide_outcome(samples, findings, explained_share(samples, findings))
-    if not outcome.next:  # all growth is explained
+    if not outcome.next:  # without advice: all growth is explained, or has stopped
         return judge_collections(samples, findings, sawtooth, is_growing=False), []
     steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step
     # The first search that finds a cause ends them: the later ones prove less.
@@ -78,7 +78,7 @@ def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, is_at_ticks: 
         samples: all readings, one or more.
         is_at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
     """
-    # Sets of paths: the first has a container that the second lacks, if such a container may explain the growth itself.
+    # `>` of two sets of paths: some container is emptied and filled again, and is large enough to explain the growth.
     if monitor.reset_tracker.periodically_emptied_paths > monitor.negligible_resets:
         return False
     # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
@@ -101,6 +101,7 @@ def judge_collections(
     """
     steps_per_second = boundaries_per_second(samples)
     is_reported_already = any(finding.owner == GARBAGE_OWNER for finding in findings)
+    # The pace is 0 or `inf` before the program has passed a boundary in some time: then no rate can be given.
     if sawtooth is None or is_reported_already or not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
         return []
     is_worth_reporting = is_growing or (fork_unsafe_library() is not None and swing_bytes(samples) >= ENDING.open_bytes)

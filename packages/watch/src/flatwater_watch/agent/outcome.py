@@ -48,7 +48,10 @@ class Outcome:
         return STATE_PHRASES[self.state]
 
     def open_growth_sentence(self) -> str:
-        """Return the sentence on growth without a cause; empty if all growth has a cause."""
+        """Return a sentence on growth that no finding explains; empty if there is none.
+
+        In the state `settled` the sentence is on growth at the beginning.
+        """
         if self.state == "settled":
             return f"Memory grew by {format_bytes(self.bytes)} at the beginning, and by next to nothing since."
         if self.bytes == 0:
@@ -106,12 +109,12 @@ def explained_shares(explained_share: float, findings: "Sequence[Finding]") -> t
         findings: all findings, with their shares of the same growth.
     """
     # Worker processes are left out, as their memory is no part of the process's growth.
-    finding_share = sum(
+    sum_of_shares = sum(
         finding.share
         for finding in findings
         if VERDICTS[finding.verdict].is_of_bytes and finding.owner != WORKERS_OWNER
     )
-    finding_share = min(explained_share, finding_share)
+    finding_share = min(explained_share, sum_of_shares)
     return finding_share, explained_share - finding_share
 
 
@@ -152,11 +155,13 @@ class GrowthAllowance(NamedTuple):
         """
         # Growth, steps and seconds are counted after warm-up, which is the first part of the readings.
         series = summary["series"]
-        steps, seconds = (series[name][len(series[name]) // ENDING.warm_up_divisor :] for name in ("steps", "seconds"))
+        steps = series["steps"][len(series["steps"]) // ENDING.warm_up_divisor :]
+        seconds = series["seconds"][len(series["seconds"]) // ENDING.warm_up_divisor :]
         if summary.get("workers"):  # the growth is that of the workers too, and their readings are not in the series
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
         # Without a unit, and without a reading, the allowance is for the growth in total.
         units_passed = _COUNT_UNITS[self.per](steps, seconds) if self.per and steps else 1.0
+        # No time, or no step, has passed: no rate is known, and none is too high.
         bytes_per_unit = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
         if bytes_per_unit <= self.bytes:
             return ""

@@ -1,8 +1,7 @@
 """The watch of one process: it counts boundaries, reads memory now and then, and finds what grows.
 
-All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks and the pytest plugin. Most boundaries are
-only counted. A reading is taken when `ReadingSchedule` says so; then the monitor judges it, takes censuses and traces,
-in the thread that passed the boundary.
+All faces share it. Most boundaries are only counted. A reading is taken when `ReadingSchedule` says so; then the
+monitor judges it, takes censuses and traces, in the thread that passed the boundary.
 """
 
 import threading
@@ -84,8 +83,7 @@ class ProcessWatch:
         self._closed = False
         self._collector_guard = Guard()
         """Guard of the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
-        self._collector: CollectionListener | None = None
-        """None before the first boundary."""
+        self._collector: CollectionListener | None = None  # before the first boundary
         # Monotonic times from which on work is due: a reading at the anchor kind, one at any kind, and the checks.
         self._due = self._latest_due = self._reset_check_due = self._rss_check_due = self._spool_due = 0.0
         self._rss_alarm_bytes = 0.0
@@ -106,8 +104,7 @@ class ProcessWatch:
         self._unread_by_class: Mapping[str, int] = {}
         # Growth without owned arrays at the last census, bytes that the watch has made, and id of the reading thread.
         self._growth_at_census = self._watch_bytes = self._reading_thread = 0
-        self._samples_after_main = 0
-        """Number of samples since the program's main code returned."""
+        self._samples_after_main = 0  # samples since the program's main code returned
         self._rates, self._reads_at_ticks, self._found_steps = RateMeter(), False, dict[str, int]()
         self._root_gains: list[tuple[str, int]] = []
 
@@ -127,7 +124,7 @@ class ProcessWatch:
                 self._end_trace_(self._monitor.put_off_trace)
             return 1
         most_ticks = RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS
-        return min(2 * ticks, most_ticks) if boundaries_come_fast else 1
+        return min(2 * ticks, most_ticks) if boundaries_come_fast else 1  # boundaries that come fast read by themselves
 
     def suspend_stale_trace(self) -> int:
         """Suspend a trace where no reading may be taken, as in an import; return the ticks to the next call."""
@@ -139,7 +136,7 @@ class ProcessWatch:
 
     def _end_trace_(self, end: Callable[[], None]) -> None:
         """Pay for a trace between two readings, and end it by a method of the monitor."""
-        if self._may_read(TICK):
+        if self._may_read(TICK):  # some tracers can be ended in their own thread only
             self._budget.pay_for_trace_()
             self._guard.run(run_untraced, end)
 
@@ -150,6 +147,7 @@ class ProcessWatch:
             self._due = self._latest_due = 0.0
         if self._rss_check_due <= now < self._due and self._schedule is not None:
             self._guard.run(run_untraced, self._check_rss_, now)
+        # At the anchor or a census's kind; at any kind, once the anchor is overdue.
         is_due = now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due)
         if is_due:
             self._guard.run(run_untraced, self._handle_due_boundary_, kind, now)
@@ -161,11 +159,11 @@ class ProcessWatch:
         self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._allocator.take_answer_()  # so that the process that gave the answer is not left as a zombie
         if footprint().resident >= self._rss_alarm_bytes:
-            self._schedule.pace_by_clock_()
+            self._schedule.pace_by_clock_()  # the next readings too come soon
             self._due, self._latest_due = now, now + (self._latest_due - self._due)  # both earlier by the same time
 
     def _handle_due_boundary_(self, kind: str, now: float) -> None:
-        """Read memory at a boundary, or at a tick if the program has no regular boundaries; else continue a census."""
+        """Read memory; at a tick, if the program has regular boundaries, only continue a census."""
         if self._closed or (self._unit is not None and kind != self._unit):
             return
         if kind == TICK and self.boundaries.are_regular(self._unit):
@@ -234,7 +232,7 @@ class ProcessWatch:
         if self._allocator.awaits_first_answer_():  # readings without its totals cannot be compared
             return
         if not self._samples and self._collector is not None:
-            self._collector.reset_baseline()
+            self._collector.reset_baseline()  # collections before the first reading do not count
         reading = self._take_reading_()
         if self._samples and reading.step <= self._samples[-1].reading.step:  # a rate needs steps between two readings
             return
@@ -304,8 +302,9 @@ class ProcessWatch:
         return self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
 
     def _take_reading_(self) -> Reading:
+        """Take a reading; at ticks it has no rates per boundary, as a tick is no boundary of the program."""
         step = self._step_now()
-        rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)  # by boundaries of the program only
+        rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)
         children = measure_workers_(self._workers, step)
         return take_reading_(step, self._allocator, self._filling_arrays, children, limit=self._limit, rates=rates)
 
@@ -334,11 +333,12 @@ class ProcessWatch:
         assert self._schedule is not None  # noqa: S101  (there are samples)
         reading = self._take_reading_()
         if reading.step > self._samples[-1].reading.step and not self._monitor.is_tracing:
-            self._monitor.observe(reading, budget=0.0)
+            self._monitor.observe(reading, budget=0.0)  # 0: no trace may begin
             self._append_sample_(reading, monotonic() - self._schedule.began)
             self._monitor.take_census(seconds=ENDING.last_census_seconds)
 
     def _append_sample_(self, reading: Reading, seconds: float) -> None:
+        """Keep a reading, taken `seconds` after the first boundary, with the counts of all boundaries."""
         self._samples_after_main += has_main_returned()
         counts, spent_seconds = self.boundaries.all_counts, dict(self.boundaries.seconds)
         growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent_seconds))
@@ -349,16 +349,16 @@ class ProcessWatch:
 
     def findings(self) -> list[Finding]:
         """Return the findings that still grow, largest first, then garbage that is freed; in the user's units."""
-        return self._make_findings(*self._grouped_causes()) if self._samples else []
+        return self._make_findings(*self._cause_groups()) if self._samples else []
 
-    def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
+    def _cause_groups(self) -> tuple[list[Evidence], list[Evidence]]:
         """Return the causes that still grow; and apart from them the growth of workers, and garbage that is freed."""
         causes, garbage = open_causes.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
         growing_causes = active_causes(causes, self._samples, self._found_steps, self._census_history)
         return growing_causes, [*workers_evidence(self._workers), *garbage]
 
     def _make_findings(self, growing_causes: list[Evidence], separate_causes: list[Evidence]) -> list[Finding]:
-        """Return the findings on both groups of causes (see `_grouped_causes`), in the user's units."""
+        """Return the findings on both groups of causes (see `_cause_groups`), in the user's units."""
         return judge_causes(
             growing_causes,
             separate_causes,
@@ -399,12 +399,12 @@ class ProcessWatch:
         takes_census = not in_loop and bool(self._found_owners()) and self._census_is_short
         self._census_history.has_ended = takes_census
         latest = self._monitor.take_whole_census() if takes_census else None  # an owner may have stopped growing
-        growing_causes, separate_causes = self._grouped_causes()
+        growing_causes, separate_causes = self._cause_groups()
         may_conclude = open_causes.may_conclude(self._monitor, self._samples, is_at_ticks=self._reads_at_ticks)
         if may_conclude and not (growing_causes or separate_causes):
             self._monitor.conclude()  # records causes without a proof, for `evidence`
             growing_causes = growth.causes_or_native_growth(self._monitor.evidence(), self._samples)
-        growing_causes = self._drop_rooted_native(growing_causes, latest)
+        growing_causes = self._drop_explained_native(growing_causes, latest)
         findings = self._make_findings(growing_causes, separate_causes)
         last_causes, self._root_gains = open_causes.find_open_causes(
             self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
@@ -417,7 +417,7 @@ class ProcessWatch:
         return self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
 
     def _append_last_reading_(self) -> None:
-        """Take a reading at the end, and keep it unless memory was freed at the end: the last one may be long ago."""
+        """Take a reading at the end, as the last one may be long ago; keep it unless it shows memory freed since."""
         reading = self._take_reading_()
         if self._schedule is None or not self._samples:
             return
@@ -425,7 +425,7 @@ class ProcessWatch:
         if growth.is_last_reading_valid(self._samples[-1].reading, reading, is_in_loop=is_in_loop, is_traced=is_traced):
             self._append_sample_(reading, monotonic() - self._schedule.began)
 
-    def _drop_rooted_native(self, causes: list[Evidence], latest: CompletedCensus | None) -> list[Evidence]:
+    def _drop_explained_native(self, causes: list[Evidence], latest: CompletedCensus | None) -> list[Evidence]:
         """Return the causes, without native growth if roots hold its bytes at the latest census; None takes one."""
         native_owner, growth_bytes = UNOWNED_KINDS["native"][0], growth.growth_bytes(self._samples)
         if not self._census_is_short or all(cause.owner != native_owner for cause in causes):

@@ -111,6 +111,7 @@ def schedule_next_(
     else:
         schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, is_taking_census=is_taking_census)
     schedule.due = now + (schedule.gap if quiet_cpu is None else _quiet_gap_seconds(schedule, now, quiet_cpu))
+    # A kind that comes less often than that would delay readings too much.
     longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
     schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
     # Two periods of grace: an anchor that has stopped coming must not end the readings.
@@ -125,16 +126,17 @@ def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: floa
         now: monotonic time.
         boundaries: boundaries passed so far; `inf` at a tick between them.
     """
-    seconds_per_boundary = (now - schedule.began) / max(1, boundaries)
-    left = min(schedule.budget.left_seconds(now), max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary))
-    return left if left >= LEAST_SLICE_SECONDS else 0.0
+    seconds_per_boundary = (now - schedule.began) / max(1, boundaries)  # 0 at a tick
+    longest_slice = max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary)
+    slice_seconds = min(schedule.budget.left_seconds(now), longest_slice)
+    return slice_seconds if slice_seconds >= LEAST_SLICE_SECONDS else 0.0
 
 
 def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: float, *, is_taking_census: bool) -> float:
     """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
-    and the time until the reading is paid back.
+    and the time until the reading is paid back. An investigation or a census replaces the first, and lifts the second.
 
     Args:
         schedule: schedule of the watch, as it is after this reading.
@@ -143,22 +145,18 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         is_taking_census: whether a census waits for its next slice.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
-    share_gap = (
-        median(schedule.recent_costs) / PLAIN_SHARE
-        if schedule.readings >= FIRST_READINGS and schedule.recent_costs
-        else 0.0
-    )
+    share_gap = 0.0
+    is_plain = not (schedule.investigation_readings or is_taking_census)
+    if is_plain and schedule.readings >= FIRST_READINGS and schedule.recent_costs:
+        share_gap = median(schedule.recent_costs) / PLAIN_SHARE
     if schedule.investigation_readings:
         # The gap doubles for the first readings, stays, and doubles again (see `LAST_DOUBLING`).
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if is_taking_census:  # seconds that are earned wait for nothing
+    if is_taking_census:  # a census goes on as soon as its next slice is paid for
         minimum_gap = FIRST_GAP_SECONDS
-    # The cost of plain readings may not hold up an investigation or a census.
-    if schedule.investigation_readings or is_taking_census:
-        share_gap = 0.0
-    # An act that is not affordable does nothing, so that a reading waits for its own price alone.
+    # Until the budget is paid back, but no longer than this reading's own price takes: dearer acts wait by themselves.
     price_gap = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
     pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if is_taking_census else 0.0))
     return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))

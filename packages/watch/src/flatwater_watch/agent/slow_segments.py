@@ -16,7 +16,7 @@ SLOWER = SHIPPED.slower
 def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
     """Return the segment of the program that has most of its slowdown; None if no segment has most of it."""
     steady_samples = samples_after_warm_up(samples)
-    # Two stretches of so few readings are not worth a comparison.
+    # Too few: the first and the last stretch would have a reading or two each.
     if len(steady_samples) <= 2 * SLOWER.comparison_divisor:
         return None
     stretch = len(steady_samples) // SLOWER.comparison_divisor
@@ -32,7 +32,8 @@ def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
         return None
     begin, end = slowest
     name = f"from {begin} to {end}" if begin != end else f"from one {begin} to the next"
-    now_ms, earlier_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late_seconds, early_seconds))
+    now_ms = 1e3 * late_seconds.get(slowest, 0.0)
+    earlier_ms = 1e3 * early_seconds.get(slowest, 0.0)
     return SlowSegment(name, f"{name}: {now_ms:.3g} ms a boundary, {earlier_ms:.3g} ms before")
 
 

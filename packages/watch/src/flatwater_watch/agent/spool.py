@@ -41,7 +41,7 @@ class PeriodicReports:
         """
         if seconds >= self.last_report_time + self.every:
             self.last_report_time = seconds
-            for summary in make_summaries()[:1]:
+            for summary in make_summaries()[:1]:  # the first, if there is one
                 self.report({name: value for name, value in summary.items() if name not in {"ended", "ended_at"}})
 
 

@@ -204,8 +204,8 @@ class ProcessAgent:
         start_ticking(self._guard, self._handle_ticks, WORKER_SECONDS, self._tick_without_reading)
 
     def leave_in_fork(self) -> bool:
-        """Leave the parent's watch; return whether the program made the fork, and not the watch."""
-        # In a fork. The watch forks only in the thread in which it is at work; any other thread is the program's.
+        """Leave the parent's watch, in a forked child; return whether the program made the fork, not the watch."""
+        # The watch forks only in the thread in which it is at work; any other thread is the program's.
         is_programs_fork = self._guard.thread != _thread.get_ident()
         if self._watch is not None:
             set_listener(None)
@@ -233,7 +233,7 @@ class ProcessAgent:
             if _thread.get_ident() != self._main_thread:
                 return 1
             if _worker_file_count(self._variables[FOLDER]) >= MAXIMUM_WORKERS:
-                self._guard.has_ended = True
+                self._guard.has_ended = True  # ends the timer, so that the number returned is not used
                 return ticks
             self._begin_watch()
         assert self._watch is not None  # noqa: S101  (it has begun)
@@ -241,19 +241,19 @@ class ProcessAgent:
 
     def _begin_watch(self) -> None:
         """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
-        previous_bytes = footprint().anonymous
+        bytes_before_import = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (measured as well)
 
         unit_wanted = self._variables.get(UNIT)
         counts_time = unit_wanted == TIME_UNIT
         is_worker = self._claim is None
-        # None counts at the slowest regular kind, or at ticks. A worker may have other kinds than the program.
+        # None: at the slowest regular kind, or at ticks. A worker may have other kinds than the user chose.
         kind = None if counts_time or is_worker else unit_wanted
         limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
         spool = self._file_prefix + (WORKER if is_worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, roots=None, limit=limit, spool=spool, guard=self._guard, lines=_lines)
-        watch.cost_bytes = max(0, footprint().anonymous - previous_bytes)
+        watch.cost_bytes = max(0, footprint().anonymous - bytes_before_import)
         counters = {} if counts_time else hook_steps(watch.step)
         if kind is None:  # frequent boundaries are only counted, and ticks notice when they stop coming
             watch.boundaries.attach_counters_(counters)
@@ -286,7 +286,7 @@ class ProcessAgent:
         self._end_watch()
         atexit.unregister(self._end_callback)
         _agents.remove(self)
-        return ticks
+        return ticks  # not used, as the timer has ended
 
     def _register_end_of_main(self) -> None:
         """Have the watch end when the main code has returned, before `atexit`'s callbacks empty containers.
@@ -300,7 +300,7 @@ class ProcessAgent:
             vars(threading)["_register_atexit"](frameless_callable(self._end_with_main))
 
     def _end_with_main(self) -> None:
-        """End the watch, unless a thread of the program still works."""
+        """End the watch, unless a thread of the program still works: then `atexit` ends it."""
         import threading  # noqa: PLC0415  (it is loaded by now)
 
         main = threading.main_thread()
@@ -312,7 +312,7 @@ class ProcessAgent:
         # A fork that has inherited the callback does nothing.
         if process_id() == self._owner_pid and self._watch is not None:
             watch, self._watch = self._watch, None
-            set_listener(None)
+            set_listener(None)  # first, as no boundary may begin a reading while the watch closes
             self._guard.run(watch.close)
             self._guard.run(_note_code_without_file, f"{self._file_prefix}.unseen")
             self._guard.has_ended = True

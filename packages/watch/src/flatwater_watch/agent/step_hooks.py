@@ -30,13 +30,13 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
         requests, of which each is reported.
     """
     set_listener(count)
-    prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _hooked_modules})
-    _hooked_modules.update(_PREPARED)
+    prepare_on_import({name: prepare for name, prepare in _PREPARATIONS.items() if name not in _hooked_modules})
+    _hooked_modules.update(_PREPARATIONS)
     return {kind: counter for kind, counter in _COUNTERS.items() if kind != REQUEST}
 
 
 def prepare_on_import(preparations: Mapping[str, Callable[[ModuleType], None]]) -> None:
-    """Call each function with the module of its name: at once if that is loaded, else right after its import."""
+    """Call each function with the module that its key names: at once if that is loaded, else right after its import."""
     not_loaded = {}
     for name, prepare in preparations.items():
         module = sys.modules.get(name)
@@ -82,7 +82,7 @@ def _prepare_after_execution(found_loader: object, prepare: Callable[[ModuleType
 
     def exec_module(module: ModuleType) -> None:
         """Execute the module as its loader does, then prepare it."""
-        del loader.exec_module  # from here on the name is the class's own method again
+        del loader.exec_module  # without this function in the instance, the name is the class's own method again
         loader.exec_module(module)
         Guard().run(prepare, module)
 
@@ -120,7 +120,7 @@ def _prepare_loaders(module: ModuleType) -> None:
 
 def _prepare_envs(module: ModuleType) -> None:
     """Count steps and episodes of environments, without wrappers, as the wrapped environment is counted."""
-    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())  # no class is a subclass of `()`
+    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())  # nothing is a subclass of the empty tuple
     _hook_subclasses(env, lambda cls: not issubclass(cls, wrapper))
 
 
@@ -162,7 +162,7 @@ def _hook_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> Non
 
 
 def _all_subclasses(parent: Any) -> list[Any]:
-    """Return all subclasses of a class, at any depth."""
+    """Return all subclasses of a class, at any depth; one that is reached by two parents is in the list twice."""
     subclasses = []
     for cls in parent.__subclasses__():
         subclasses += [cls, *_all_subclasses(cls)]
@@ -173,15 +173,15 @@ def _count_own_methods(cls: type) -> None:
     """Count the calls of a class's own `step` and `reset` as steps and episodes, but for calls by `super()`."""
     for name, kind in (("step", "step"), ("reset", "episode")):
         method = vars(cls).get(name)
-        if type(method) is not FunctionType:
+        if type(method) is not FunctionType:  # not defined in this class, or no plain method
             continue
         # The class overrides counted methods of its parents: a call of these by `super()` must not count again.
         for parent in cls.__mro__[1:]:
             if _is_counted(overridden := vars(parent).get(name)):
                 # `__wrapped__` is the parent's method as its library wrote it.
-                setattr(parent, name, _counted_if_outermost(vars(overridden)["__wrapped__"], parent, name, kind))
+                setattr(parent, name, _wrap_to_count_outermost(vars(overridden)["__wrapped__"], parent, name, kind))
         if not _is_counted(method):
-            setattr(cls, name, _counted_method(method, cls, name, kind))
+            setattr(cls, name, _wrap_to_count(method, cls, name, kind))
 
 
 def _is_counted(method: Any) -> bool:
@@ -203,17 +203,17 @@ class _OutermostByClass(dict[type, bool]):
         return self[cls]
 
 
-def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
+def _wrap_to_count(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """Return the method of a class, wrapped so that each call counts a boundary of this kind first."""
     if not _takes_one_argument(method):  # the fast wrapper below passes exactly one argument on
-        return _counted_if_outermost(method, cls, name, kind)
+        return _wrap_to_count_outermost(method, cls, name, kind)
     counting_method: Any = _COUNTERS[kind].wrap(method)
     # The argument gets the name that the method has for it, so that calls by keyword work as before.
     counting_method.__code__ = counting_method.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
     return _copy_signature_(counting_method, method)
 
 
-def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
+def _wrap_to_count_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """Return the method, wrapped to count each call but those by `super()`, which the subclass's method has counted."""
     # Twice as slow as `CallCounter.wrap`: only for methods with a counted override, or with other arguments than one.
     outermost = _OutermostByClass(cls, name)
@@ -277,7 +277,7 @@ _SERVERS = (
     # Servers of werkzeug, wsgiref and Django inherit from this class.
     ("http.server", "BaseHTTPRequestHandler", "parse_request"),
 )
-_PREPARED: dict[str, Callable[[ModuleType], None]] = {
+_PREPARATIONS: dict[str, Callable[[ModuleType], None]] = {
     **{module: _request_preparer(owner, name) for module, owner, name in _SERVERS},
     "torch.optim.optimizer": _prepare_optimizers,
     "torch.utils.data.dataloader": _prepare_loaders,
@@ -285,3 +285,4 @@ _PREPARED: dict[str, Callable[[ModuleType], None]] = {
     "gymnasium.vector.vector_env": _prepare_vector_envs,
     "gym.core": _prepare_envs,
 }
+"""Functions by module that wrap the module's methods, once it is loaded."""

@@ -39,10 +39,10 @@ ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 def active_causes(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> list[Evidence]:
-    """Return the causes that still grow, with their growth over all censuses, and without those that are not sure.
+    """Return the causes that still grow, each with its growth over all censuses.
 
-    Native growth is cut to what the owners leave, and unsure or immaterial causes are dropped. A slowdown gets the
-    segment of the loop that became slow.
+    Left out are unsure and immaterial causes, and early leaks if memory has become level. Native growth is cut to what
+    the owners leave. A slowdown gets the segment of the loop that became slow.
 
     Args:
         causes: evidence of the monitor, per boundary.
@@ -57,27 +57,30 @@ def active_causes(
         if _still_grows(cause, samples, found_steps, history)
     ]
     rising_causes = _drop_leaks_if_level(growing_causes, samples, found_steps)
-    return drop_unsure(drop_immaterial(cap_native_rate(rising_causes, samples), samples), samples)
+    capped_causes = cap_native_rate(rising_causes, samples)
+    material_causes = drop_immaterial(capped_causes, samples)
+    return drop_unsure(material_causes, samples)
 
 
 def _drop_leaks_if_level(
     causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int]
 ) -> list[Evidence]:
-    """Return the causes, without all leaks that were found before the last third if memory hardly grows in it.
+    """Return the causes; if memory hardly grows in the last third, without the leaks that were found before it.
 
     Several causes may share one growth, so that the process is compared with the sum of their rates.
     """
     late = late_growth(samples) if samples else None
+    if late is None:
+        return causes
     leaks = [
         cause
         for cause in causes
-        if late is not None
-        and cause.holders
+        if cause.holders
         and cause.verdict in {"leak", "cache", "backlog"}  # others are of other memory, or end by themselves
         and cause.owner != GARBAGE_OWNER  # which rises and falls
         and found_steps.get(cause.owner, 0) < late.begin
     ]
-    if late is None or not leaks:
+    if not leaks:
         return causes
     sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
     is_level = late.bytes / late.steps < sufficient_rate
@@ -138,14 +141,12 @@ def judge_causes(
         name_cause: gives evidence the names that people know; None leaves names as they are.
     """
     growth = process_growth(samples)
-    growing_causes, separate_causes = (
-        [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
-        for causes in (growing_causes, separate_causes)
-    )
+    growing_causes = _add_sawtooth(growing_causes, sawtooth)
+    separate_causes = _add_sawtooth(separate_causes, sawtooth)
     findings = make_findings(
         merge_same_cause(growing_causes),
         growth,
-        full_step=limit_step(growing_causes, growth),
+        full_step=limit_step(growing_causes, growth),  # where memory reaches its limit
         scale=scale,
         root_gains=root_gains,
         resident_gain=samples[-1].resident - samples[0].resident,
@@ -155,6 +156,11 @@ def judge_causes(
         make_findings([cause], growth, scale=scale, name_cause=name_cause) for cause in separate_causes
     )
     return [*findings, *chain.from_iterable(separate_findings)]
+
+
+def _add_sawtooth(causes: Sequence[Evidence], sawtooth: GcSawtooth | None) -> list[Evidence]:
+    """Return the causes, that of garbage with the bytes that full collections free."""
+    return [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
 
 
 def order_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -61,15 +61,17 @@ def measure_workers_(workers: Workers, step: int) -> int:
     if now >= workers.due:
         _take_sums_(workers, step, now)
     children = {} if workers.family is None else workers.family.private_by_child
+    # A child that was seen only once counts with its bytes at that time.
     return sum(workers.bytes_at_start.get(pid, size) for pid, size in children.items())
 
 
 def _take_sums_(workers: Workers, step: int, now: float) -> None:
     """Sum up the memory of the child processes, and set the time from which on that may be done again."""
     previous_cpu = thread_seconds()
-    known_children = () if workers.family is None else workers.family.private_by_child
+    known_children = () if workers.family is None else workers.family.private_by_child  # as of the sums before
     workers.family = family = descendant_memory()
     children = family.private_by_child.items()
+    # A child gets an entry at its second sum: at the first it may still be starting.
     workers.bytes_at_start = {
         pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in known_children
     }

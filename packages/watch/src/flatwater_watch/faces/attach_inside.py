@@ -93,9 +93,9 @@ def watch_inside(
     """
     command_words = process_command(pid)
     with _exchange_folders(pid) as (runner_folder, process_folder):
-        (runner_folder / runner_protocol.MAPPED_PAGE_FILE).write_text(
-            str(_enter_process(pid, runner_folder, process_folder, limit))
-        )
+        page_address = _enter_process(pid, runner_folder, process_folder, limit)
+        # The watch in the process reads the address at its end, and unmaps the page.
+        (runner_folder / runner_protocol.MAPPED_PAGE_FILE).write_text(str(page_address))
 
         def read_summaries() -> list[dict[str, Any]]:
             return [masked_summary(summary, command_words) for summary in read_spools(process_folder)]
@@ -163,7 +163,7 @@ def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: i
     }
     if limit is not None:
         variables[runner_protocol.LIMIT] = str(limit)
-    _try_gdb(gdb)
+    _try_gdb(gdb)  # first on a process of our own, as an old gdb ends the process that it enters
     script, line = runner_folder / "enter.py", runner_folder / "line"
     script.write_text(
         _SCRIPT.format(variables=variables, package=str(package), fault=str(process_folder / "enter.fault"))
@@ -209,6 +209,7 @@ def _run_gdb(gdb: str, pid: int, commands: Sequence[str]) -> tuple[list[int], st
     Raises:
         CannotEnterError: gdb took too long.
     """
+    # -iex: before gdb enters the process; -ex: in it.
     settings = [word for command in _GDB_SETTINGS for word in ("-iex", command)]
     actions = [word for command in (*_LIBRARIES, *commands) for word in ("-ex", command)]
     try:
@@ -235,7 +236,7 @@ def _gdb_refusal(messages: str) -> str:
     if "No symbol" in messages:
         return "the process runs no Python that shows its symbols: a static or stripped interpreter cannot be entered"
     last_line = next((line for line in reversed(messages.splitlines()) if line.strip()), "no reason")
-    return f"gdb could not enter the process ({last_line.strip()[:200]})"
+    return f"gdb could not enter the process ({last_line.strip()[:200]})"  # 200: a line may be long
 
 
 def _watch_until_end(
@@ -266,8 +267,8 @@ def _watch_until_end(
         and _is_alive(pid)
         and not any(summary.get("ended") for summary in read_spools(process_folder))
     ):
-        time.sleep(POLL_SECONDS / 5)
-    _check_began(process_folder, ANSWER_SECONDS)
+        time.sleep(POLL_SECONDS / 5)  # shorter, as it ends within a tick or two
+    _check_began(process_folder, waited_seconds=ANSWER_SECONDS)  # an error if it never began
     summaries = read_spools(process_folder)
     if not summaries:
         raise CannotEnterError("the process ended before it was read")
@@ -285,6 +286,7 @@ def _check_began(process_folder: Path, waited_seconds: float) -> None:
         raise CannotEnterError(faults[0])
     if waited_seconds < ANSWER_SECONDS:
         return
+    # Its claim is there while the process is watched, its summary afterwards too: without both, nothing has begun.
     if not read_notes(process_folder, runner_protocol.CLAIM) and not read_spools(process_folder):
         raise CannotEnterError(
             f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. "

@@ -70,7 +70,7 @@ def watch_outside(
         ConfigError: as in `check_attach_options`, or the process ended before it was read.
     """
     command_words = check_attach_options(pid, seconds)
-    history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
+    history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, resident=Series())
     began = time.monotonic()
     with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
         for number in range(READING_COUNT):
@@ -86,7 +86,7 @@ def watch_outside(
 
 
 def _read_once_(history: _CounterHistory, pid: int, elapsed_seconds: float) -> bool:
-    """Append a reading of the counters at `elapsed_seconds` to the history; return False if the process has ended."""
+    """Append a reading of the counters at `elapsed_seconds` to the history; return whether the process still lives."""
     counters = _read_counters(pid)
     if counters is not None:
         for name, series in (history.series | {"VmRSS": history.resident}).items():
@@ -117,7 +117,7 @@ def _read_counters(pid: int) -> dict[str, int] | None:
         return {name: counters[name] for name in ("VmRSS", *_STATUS_COUNTERS)} | {
             "workers": descendant_memory(pid).private
         }
-    except (OSError, KeyError):  # a zombie has no counters
+    except (OSError, KeyError):  # KeyError: a zombie has no counters
         return None
 
 
@@ -145,7 +145,7 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
 
 def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     """Return the JSON of `flatwater watch` from counters alone, with a finding for each counter that drifts."""
-    seconds, resident = history.resident.steps, history.resident.values
+    seconds, resident = history.resident.steps, history.resident.values  # the steps of this history are seconds
     resident_now = int(resident[-1])
     limit_bytes = resident_now + available_bytes() if limit is None else limit
     grown_bytes = int(resident[-1] - resident[0])

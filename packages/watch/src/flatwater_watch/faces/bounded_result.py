@@ -42,7 +42,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return mask_values(json.loads(content))
     notes = list[str]()  # sentences on what is left out
-    order = [*raw_fields]
+    order = [*raw_fields]  # the result keeps the order of the file
     record: dict[str, Any] = {}
     if "findings" in raw_fields:
         record["findings"] = _read_first_findings_(raw_fields.pop("findings"), notes)
@@ -52,7 +52,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     if other_bytes > OTHER_BYTES:
         raise ValueError(f"its values other than readings and findings have {format_bytes(other_bytes)}")
     record |= {name: json.loads(bytes(value)) for name, value in raw_fields.items()}
-    if notes and type(record.get("unseen")) is list:
+    if notes and type(record.get("unseen")) is list:  # else it is no result of a watch, as its reader will find
         record["unseen"] += notes
     return mask_values({name: record[name] for name in order})  # earlier versions kept secrets
 
@@ -109,7 +109,7 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
         comma = text.find(b",", begin + PIECE_BYTES, end)
         piece_end = end if comma < 0 else comma
         values = text[begin:piece_end].split(b",")
-        # From the first value of this piece whose index in the whole column is a multiple of the stride.
+        # Begins with the first value whose index in the whole column is a multiple of the stride.
         thinned_points += values[-index % stride :: stride]
         index += len(values)
         begin = piece_end + 1

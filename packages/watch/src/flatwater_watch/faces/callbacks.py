@@ -77,7 +77,8 @@ def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> t
     if not installed_modules:
         raise ConfigError(f"{package} is not installed here, so there is no trainer to watch: pip install {package}")
     imported_modules = [module for module in installed_modules if module.partition(".")[0] in sys.modules]
-    callback_class: type = vars(import_module((*imported_modules, *installed_modules)[0]))[name]
+    module = [*imported_modules, *installed_modules][0]
+    callback_class: type = vars(import_module(module))[name]
     return callback_class
 
 
@@ -111,6 +112,6 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
 
 
 def _make_instance(base: type, **hooks: _Hook) -> Any:
-    """Make an instance of a new subclass of `base`, with the hooks as methods."""
+    """Make an instance of a new subclass of `base`, with the hooks as methods; its `watch` is None until it begins."""
     members = {"__doc__": "Watches what memory grows.", "__module__": __name__, "watch": None}
     return type(f"Flatwater{base.__name__}", (base,), {**members, **hooks})()

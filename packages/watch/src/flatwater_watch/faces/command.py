@@ -96,13 +96,13 @@ class WatchCommand:
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
         """Read the options up to `--` or the first word that is no option; the words after it are the command."""
         words, command = split_options(options)
-        # A bare --json before the command, to which `split_options` has added `-`: the command's first word may be
-        # meant as its file, though the name lacks .json. By index: the last of the user's words before the command.
+        # `split_options` gives a bare --json the value `-`. If the command follows it at once, the command's first word
+        # may be meant as its file, though the name lacks .json. By index: the user's last word before the command.
         follows_bare_json = words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
         if command and follows_bare_json:
             check_is_command(command[0])
         watch_command = read_plain(WatchCommand, words)
-        if watch_command is None:
+        if watch_command is None:  # options that only tyro reads; its import takes long
             from flatwater_watch.options.parsing import read_options
 
             watch_command = read_options(WatchCommand, f"{program} [options] -- COMMAND", words)
@@ -131,7 +131,7 @@ class WatchCommand:
             except OSError:  # stdout is full, or nobody reads it
                 if not code:  # else the exit code of the program, which failed, is more important
                     raise
-        return code or self._report_excess(summary, allowance)
+        return code or self._report_excess(summary, allowance)  # the code of a program that failed goes first
 
     @property
     def _reads_kept_result(self) -> bool:
@@ -209,7 +209,7 @@ class WatchCommand:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
             return None if notify is None else PeriodicReports(FINDING_SECONDS, notify)
         reported_keys = set[tuple[str, str]]()
-        every = max(1.0, parse_duration(self.every, "--every"))
+        every = max(1.0, parse_duration(self.every, "--every"))  # seconds from report to report
         report = PeriodicReports(every, lambda summary: self._write_report(summary, reported_keys))
         if notify is None:
             return report
@@ -364,10 +364,10 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
         option_words.append(word)
         if "=" in word or word in FLAG_WORDS:  # the next word is not its value
             continue
-        if word == "--json" and not (words and words[0].endswith(".json")):
+        if word == "--json" and not (words and words[0].endswith(".json")):  # without a file: to stdout
             option_words.append("-")
         elif words:
-            option_words.append(words.pop(0))
+            option_words.append(words.pop(0))  # its value
     return option_words, words[1:] if words[:1] == ["--"] else words
 
 
@@ -404,7 +404,7 @@ def read_earlier_result(name: str) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: cannot be read: {fault.strerror}. Run once without --against to make one."
         ) from fault
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # no JSON: refused below
         record = None
     if not isinstance(record, dict) or "findings" not in record:
         raise ConfigError(f"{name}: {path} was not written by `{WATCH_COMMAND} --json`")

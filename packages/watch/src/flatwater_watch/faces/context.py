@@ -91,6 +91,7 @@ class Watch:
                 f"watch: budget = {budget!r}: expected a positive amount, such as '8GiB'; None takes the machine's"
             )
         self._unit, self._limit, self._report, self._closes_for_next = unit, limit, report, closes_for_next
+        # One for each part of the watch: a fault ends its own part alone.
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
         self._has_begun = False
         self._process_watch: ProcessWatch | None = None
@@ -138,7 +139,7 @@ class Watch:
         watch.name_cause = name_cells
         if self._unit is None:
             watch.boundaries.attach_counters_(hook_steps(watch.step))
-            # Where no reading may be taken, as in an import, a tick may only suspend a trace, which slows it down.
+            # Where no reading may be taken, as in an import, a tick only suspends a trace, as tracing slows imports.
             start_ticking(self._tick_guard, watch.tick, tick_if_forbidden=watch.suspend_stale_trace)
         return watch
 
@@ -160,7 +161,7 @@ class Watch:
         """
         if not self.is_open:
             raise ConfigError("step: the watch is not open. Call it inside of `with flatwater_watch.watch() as w:`.")
-        if self._process_watch is None or self._unit is None:
+        if self._process_watch is None or self._unit is None:  # it could not begin, or it finds boundaries by itself
             return
         self._process_watch.step(self._unit)
         if self._report and monotonic() >= self._next_search_time:
@@ -188,7 +189,7 @@ class Watch:
             ConfigError: the watch was never opened.
         """
         self._require_begun()
-        return self._final_summary(None) if self._result is None else self._result.summary
+        return self._make_summary(findings=None) if self._result is None else self._result.summary
 
     def close(self) -> None:
         """End the watch and print the findings, as `with` does; a second call does nothing."""
@@ -201,7 +202,7 @@ class Watch:
                 set_listener(None)  # the counters of boundaries report to nobody
                 self._tick_guard.has_ended = True
             findings = self._guarded_findings(process.find_final_findings_)
-        self._result = result = _WatchResult(findings, self._final_summary(findings))
+        self._result = result = _WatchResult(findings, self._make_summary(findings))
         if process is not None:
             # Without conclusions, which `find_final_findings_` has drawn.
             self._reading_guard.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
@@ -217,7 +218,7 @@ class Watch:
         """Print the summary with all findings; in a notebook, name those that stand in the output above already."""
         _print_to_stderr(terminal_lines(self.summary(), printed_keys=self._printed_keys if in_notebook() else ()))
 
-    def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
+    def _make_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
         """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults.
 
         Args:
@@ -247,7 +248,7 @@ class Watch:
     def _print_new_findings(self, process: ProcessWatch) -> None:
         """Print the findings that were not printed before."""
         began = monotonic()
-        # A merged finding has a key for each of its parts, and is not new if one of them was printed.
+        # A merged finding has a key for each of its parts, and is not new if one of them was printed alone before.
         keyed_findings = [
             (finding, {(finding.verdict, owner) for owner in (finding.owner, *finding.parts)})
             for finding in self.findings()

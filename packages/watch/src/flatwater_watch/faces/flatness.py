@@ -68,7 +68,7 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
         rounds,
         f"{minimum_rounds} or more with a warm-up of {warmup_rounds}, to tell growth from chance",
     )
-    return FlatPlan(rounds, growth_bytes, warmup_rounds)
+    return FlatPlan(rounds, allowed_bytes=growth_bytes, warmup=warmup_rounds)
 
 
 def check_max_growth(max_growth: str | int = "1 MiB") -> int:
@@ -120,11 +120,12 @@ def run_flatness_test(
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     untraced_rounds = plan.rounds - FLAT.traced_rounds
     # The warm-up, of which neither the series nor the memory at its start is used.
-    _run_rounds(run, _MemoryPoint(rounds=0, held_bytes=0), plan.warmup, Series())
+    _run_rounds(run, _MemoryPoint(rounds=0, held_bytes=0), last_round=plan.warmup, series=Series())
     baseline = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the census, which keeps memory of its own
-    middle = _run_rounds(run, start, (plan.warmup + untraced_rounds) // 2, series)
-    end = _run_rounds(run, middle, untraced_rounds, series)
+    half_way = (plan.warmup + untraced_rounds) // 2
+    middle = _run_rounds(run, start, last_round=half_way, series=series)
+    end = _run_rounds(run, middle, last_round=untraced_rounds, series=series)
     is_suspicious = _memory_grows(start, middle, end, plan)
     # The last rounds are traced only if memory has grown until then, as tracing slows the code down.
     if is_suspicious:
@@ -133,11 +134,12 @@ def run_flatness_test(
         if is_suspicious:
             _run_times(run, FLAT.traced_rounds)
         else:
-            end = _run_rounds(run, end, plan.rounds, series)
+            end = _run_rounds(run, end, last_round=plan.rounds, series=series)
             if not _memory_grows(start, middle, end, plan):
                 return None
         rate = (end.held_bytes - start.held_bytes) / (end.rounds - start.rounds)
-        return _failure_text(rate, plan, _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series))
+        findings = _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series)
+        return _failure_text(rate, plan, findings)
     finally:
         tracer.stop()
 
@@ -158,21 +160,23 @@ def run_excess_test(
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()
     start = _MemoryPoint(rounds=0, held_bytes=used_bytes())
-    first_point = _run_rounds(run, start, 1, series)
-    if first_point.held_bytes - start.held_bytes <= allowed_bytes:
+    after_first_run = _run_rounds(run, start, last_round=1, series=series)
+    if after_first_run.held_bytes - start.held_bytes <= allowed_bytes:
         return None
-    rate = _run_rounds(run, first_point, 2, series).held_bytes - first_point.held_bytes  # bytes of one run
-    if rate <= allowed_bytes:
+    after_second_run = _run_rounds(run, after_first_run, last_round=2, series=series)
+    second_run_bytes = after_second_run.held_bytes - after_first_run.held_bytes
+    if second_run_bytes <= allowed_bytes:
         return None
     baseline = _take_baseline(roots)
     tracer.start()
     try:
         run()
         plan = FlatPlan(rounds=3, allowed_bytes=allowed_bytes, warmup=2)  # the third run is compared with the baseline
-        findings = _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series)
+        findings = _find_growth(baseline, tracer, roots, plan=plan, rate=second_run_bytes, series=series)
     finally:
         tracer.stop()
-    first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed_bytes)} may be."
+    left_bytes = format_bytes(second_run_bytes)
+    first_line = f"leaves {left_bytes} in memory each time that it runs; {format_bytes(allowed_bytes)} may be."
     return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])
 
 
@@ -247,8 +251,9 @@ def _find_growth(
     causes = []
     for owner in find_owners(baseline.census, take_census(roots)):
         line = tracer.find_line(owner.newest_items)
-        steps = plan.measured_rounds
-        causes.append(owner_evidence(owner, steps=steps, growth=growth, drift=process_slope, made_at=line))
+        causes.append(
+            owner_evidence(owner, steps=plan.measured_rounds, growth=growth, drift=process_slope, made_at=line)
+        )
     final_sizes = planned_by_path(baseline.filling_arrays)
     for path, size in touched_by_path_(baseline.filling_arrays).items():
         earlier_size = baseline.touched_bytes.get(path, size)  # no gain without an earlier size

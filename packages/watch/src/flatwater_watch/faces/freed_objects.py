@@ -78,9 +78,10 @@ def describe_survivors(expected: Sequence[ExpectedObject], extra_roots: Sequence
         extra_roots: objects with a name that may be holders and are not variables of the program: the fixtures of a
             test.
     """
-    if any(survivor.reference() is not None for survivor in expected):
+    if any(expected_object.reference() is not None for expected_object in expected):
         gc.collect()
-    return [text for survivor in expected if (text := _survivor_text(survivor, extra_roots)) is not None]
+    texts = [_survivor_text(expected_object, extra_roots) for expected_object in expected]
+    return [text for text in texts if text is not None]
 
 
 def _survivor_text(expected: ExpectedObject, extra_roots: Sequence[tuple[str, object]]) -> str | None:
@@ -94,6 +95,7 @@ def _survivor_text(expected: ExpectedObject, extra_roots: Sequence[tuple[str, ob
     lines = [
         f"{expected.class_words} is still alive after a garbage collection; {expected.caller} expects it to be freed."
     ]
+    # The first line has the label; each reference is indented more than the one that holds it.
     lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
     lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")
     return "\n".join(lines)

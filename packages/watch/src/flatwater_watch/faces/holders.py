@@ -59,6 +59,7 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
     """
     roots = Roots()
     modules = user_modules(roots)
+    # First through instances of the user's classes alone: those of the user's modules.
     reached_object = _search_chain(
         [*extra_roots, *named_roots(roots)], target, may_open=lambda cls: full_name(cls)[0] in modules
     )
@@ -84,7 +85,7 @@ def _search_chain(
         target: the object to find.
         may_open: returns whether instances of a class are opened; builtin containers always are.
     """
-    # Breadth-first, so the chain found is the shortest.
+    # Breadth-first, so the chain found is the shortest. All items of a container are opened, not a sample.
     walk = Walk(sampled_items=sys.maxsize, is_user_class=may_open, maximum_objects=MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
     opened_objects: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
@@ -96,6 +97,7 @@ def _search_chain(
     while queue and len(opened_objects) < MAXIMUM_OBJECTS:
         holder = queue.popleft()
         opened_objects.append(holder)
+        # A tensor that a graph saves is not among its contents below.
         if type(holder.obj) is Graph and _graph_saves(holder, target):
             return _ReachedObject(target, ".<saved>", holder)
         contents = open_object(holder.obj, walk)
@@ -121,7 +123,7 @@ def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], reached_object: _Rea
 
 def _describe_chain(reached_object: _ReachedObject) -> list[str]:
     """Describe the way to an object: a line for the root, and one for each reference from there to the object."""
-    hops: list[str] = []
+    hops: list[str] = []  # from the object up to the root
     node = reached_object
     while node.holder is not None:
         hops.append(f"{_describe_hop(node.name, node.holder.obj, node.obj)}: {_describe_object(node.obj)}")
@@ -132,7 +134,7 @@ def _describe_chain(reached_object: _ReachedObject) -> list[str]:
 def _describe_root(name: str) -> str:
     """Describe a root: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
     module, _, variable = name.rpartition(".")
-    # A module of the program has a file; names of other roots may have blanks, such as `fixture env`.
+    # A module has a file; roots that are no variable of a module may have blanks in their names, such as `fixture env`.
     file = (module_namespace(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 

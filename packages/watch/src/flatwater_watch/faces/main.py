@@ -28,7 +28,8 @@ def _run(words: Sequence[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     try:
-        return WatchCommand.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()
+        command_words = words[1:] if words[0] == "run" else words  # `run` may be left out
+        return WatchCommand.read("flatwater-watch run", command_words)()
     except FlatwaterError as error:
         _say_error(str(error))
         return error.exit_code

@@ -40,7 +40,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
         try:
             cell_watch = Watch(unit=None, budget=_parse_budget(line), report=False)
             cell_watch.open()
-        except ConfigError as fault:  # one line in place of a traceback
+        except ConfigError as fault:  # IPython shows a UsageError as one line, without a traceback
             raise import_module("IPython.core.error").UsageError(str(fault)) from fault
         try:
             # A comment in the place of the line with %%watch, so that lines have the numbers that the user sees.
@@ -81,7 +81,7 @@ def notebook_cards(watch: Watch) -> str:
     sentences = [text for text in (outcome.open_growth_sentence(), *outcome.known, *outcome.next) if text]
     blocks: tuple[Block, ...] = (
         *(Paragraph(line) for line in summary_head(summary)),
-        finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),
+        finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),  # "": without a remark
         Listing([*sentences, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
     )
     return f'<style>{CARD_STYLE}</style><div class="flatwater">{"".join(fragment(block) for block in blocks)}</div>'

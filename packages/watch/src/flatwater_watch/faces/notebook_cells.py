@@ -22,11 +22,15 @@ def _running_shell() -> Any:  # noqa: ANN401  (IPython's own class)
     """Return the running shell of IPython, without importing it; None if no shell runs."""
     module = sys.modules.get("IPython.core.interactiveshell")
     kind = None if module is None else vars(module)["InteractiveShell"]
+    # `instance` alone would make a shell if none runs.
     return kind.instance() if kind is not None and kind.initialized() else None
 
 
 def name_cells(cause: Evidence) -> Evidence:
-    """Replace the file names that IPython made up for cells by `In[2]` and the like; no change outside of IPython."""
+    """Return the evidence with names such as `In[2]` for the files that IPython made up for cells.
+
+    Outside of IPython it is returned as it is.
+    """
     shell = _running_shell()
     if shell is None:
         return cause

@@ -75,7 +75,7 @@ def _state_badge(watch: WatchRecords) -> list[str | Piece]:
     if code == 0:
         is_flat = not watch.findings and watch.outcome.state != "unexplained"
         kind = "finished" if is_flat else "stopped"
-        word = "ended" if is_flat else f"ended, {watch.outcome.first_words(len(watch.findings))}"
+        word = "ended" if is_flat else f"ended, {watch.outcome.first_words(findings=len(watch.findings))}"
     elif code == SIGNAL_EXIT_BASE + signal.SIGINT:
         kind, word = "stopped", "stopped by Ctrl-C"
     else:
@@ -103,7 +103,10 @@ def _subtitle_texts(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
 
 
 def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
-    """Yield the figures at the top of the page; without a reading only the program's duration."""
+    """Yield the tiles at the top of the page: duration, memory, explained share, findings, and the watch's own cost.
+
+    Without a reading, only that of the duration.
+    """
     if watch.unit == "second":  # the number of steps would be the duration once more
         yield Tile("duration", format_duration(watch.seconds), f"{watch.readings} readings")
     else:
@@ -116,18 +119,29 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     highest = max(watch.series.resident, default=watch.resident)
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
-    kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
+    yield _explained_tile(watch)
+    yield _findings_tile(watch)
+    yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
+
+
+def _explained_tile(watch: WatchRecords) -> Tile:
+    """Return the tile with the share of the growth that has a cause; green if that is nearly all."""
     # Kept: memory that the program has freed and the allocator keeps, and mapped files.
     findings_share, kept_share = explained_shares(watch.explained, watch.findings)
-    explained_note = "of the growth has a cause"
+    note = "of the growth has a cause"
     if watch.findings and kept_share >= MINIMUM_KEPT_SHARE:
-        explained_note = f"{findings_share:.0%} found, {kept_share:.0%} freed memory and files"
-    yield Tile("explained", f"{watch.explained:.0%}", below=explained_note, kind=kind)
+        note = f"{findings_share:.0%} found, {kept_share:.0%} freed memory and files"
+    kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
+    return Tile("explained", f"{watch.explained:.0%}", below=note, kind=kind)
+
+
+def _findings_tile(watch: WatchRecords) -> Tile:
+    """Return the tile with the number of findings; red if one is grave, or if growth has no cause."""
     grave_count = sum(is_grave(finding) for finding in watch.findings)
-    findings_note = f"{grave_count} to act on" if watch.findings else watch.outcome.first_words(0)
+    # Without a finding the outcome's words: memory is flat, or its growth has no cause.
+    note = f"{grave_count} to act on" if watch.findings else watch.outcome.first_words(findings=0)
     is_bad = grave_count or watch.outcome.state == "unexplained"
-    yield Tile("findings", str(len(watch.findings)), below=findings_note, kind="bad" if is_bad else "good")
-    yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
+    return Tile("findings", str(len(watch.findings)), below=note, kind="bad" if is_bad else "good")
 
 
 def _pace_words(watch: WatchRecords) -> str:
@@ -146,10 +160,10 @@ def _units_phrase(unit: str) -> str:
 def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
     """Yield the cards of the findings, or a sentence without findings; then unexplained growth, facts and advice."""
     if watch.findings:
-        yield finding_cards([(finding, "") for finding in watch.findings])
+        yield finding_cards([(finding, "") for finding in watch.findings])  # "": without a remark
     elif watch.readings:
         steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units_phrase(watch.unit)}"
-        head = watch.outcome.first_words(0).capitalize()
+        head = watch.outcome.first_words(findings=0).capitalize()
         kind = "missing" if watch.outcome.state == "unexplained" else "calm"
         yield Paragraph(f"{head}: no finding in {steps}.", kind)
     else:
@@ -184,7 +198,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
     series = watch.series
     clock, clock_seconds = _clock_unit(series.seconds[-1])
     unit, unit_bytes = byte_unit(series.resident)
-    drawn_bytes: list[float] = list(series.resident)
+    drawn_bytes: list[float] = list(series.resident)  # all values, with those of the forecast, for the axis
     step_labels = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
     x, y = _to_unit(clock_seconds, series.seconds), _to_unit(unit_bytes, drawn_bytes)
     marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, hover_text=step_labels)]
@@ -194,7 +208,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
     )
     sentences = ["Bytes in RAM, without the watch's own.", warm_up_note]
     end = forecast_end(watch)
-    if end is not None:
+    if end is not None:  # a finding says when the limit is reached
         line = _forecast_line(series, end)
         sentences.append(line.sentence)
         drawn_bytes += line.bytes
@@ -216,7 +230,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
 def kinds_chart(series: ReadingColumns) -> Chart:
     """Draw the kinds of memory over time: files, in use, freed and kept; each as its change since warm-up."""
     clock, clock_seconds = _clock_unit(series.seconds[-1])
-    freed_column = series.freed or (0,) * len(series.resident)
+    freed_column = series.freed or (0,) * len(series.resident)  # bytes that are not known count as in use
     rows = zip(series.resident, series.files, freed_column, strict=True)
     in_use = [resident - file_bytes - freed_bytes for resident, file_bytes, freed_bytes in rows]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
@@ -274,10 +288,10 @@ def forecast_end(watch: WatchRecords) -> MemoryEnd | None:
     steps_passed = series.steps[-1] - series.steps[start]
     seconds_passed = series.seconds[-1] - series.seconds[start]
     seconds_per_step = seconds_passed / steps_passed if steps_passed > 0 else 0.0
-    if watch.unit == "second":  # whatever the pace that rounded seconds give
+    if watch.unit == "second":  # exactly: steps are rounded seconds, which give a pace near 1 only
         seconds_per_step = 1.0
     seconds_left = (step - series.steps[-1]) * seconds_per_step
-    if seconds_left <= 0 or limit <= series.resident[-1]:
+    if seconds_left <= 0 or limit <= series.resident[-1]:  # no pace is known, or the limit is reached already
         return None
     return MemoryEnd(series.seconds[-1] + seconds_left, limit, step)
 
@@ -306,7 +320,7 @@ def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> _ForecastLine:
     if end.seconds <= FORECAST_RATIO * last_seconds:
         drawn_seconds, drawn_bytes = [last_seconds, end.seconds], [last_bytes, end.bytes]
         return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=True, sentence=f"{forecast}.")
-    drawn_share = FORECAST_SHARE * last_seconds / seconds_left
+    drawn_share = FORECAST_SHARE * last_seconds / seconds_left  # of the line from the last reading to the limit
     drawn_seconds = [last_seconds, last_seconds * (1 + FORECAST_SHARE)]
     drawn_bytes = [last_bytes, last_bytes + drawn_share * (end.bytes - last_bytes)]
     return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=False, sentence=f"{forecast}, beyond the picture.")
@@ -330,6 +344,6 @@ def _to_unit(unit_size: float, values: Sequence[float]) -> list[float]:
 def _axis_range(values: Sequence[float]) -> tuple[float, float]:
     """Return the range of an axis from below the lowest value to above the highest, with a minimum span."""
     low, high = min(values), max(values)
-    missing_span = MINIMUM_SPAN_SHARE * high - (high - low)  # of which half is added at each end
-    margin = max(AXIS_MARGIN_SHARE * (high - low), missing_span / 2)
+    missing_span = MINIMUM_SPAN_SHARE * high - (high - low)  # below 0 if the values span enough
+    margin = max(AXIS_MARGIN_SHARE * (high - low), missing_span / 2)  # at each end
     return max(0.0, low - margin), high + margin

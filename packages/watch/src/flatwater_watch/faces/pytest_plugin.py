@@ -47,8 +47,9 @@ def expect_freed() -> Callable[[object], None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Check the objects of `expect_freed` when the test has passed and its local variables are gone."""
-    # `tryfirst` makes this the outermost wrapper: the others, which may hold objects of the test, have ended by then.
+    """Run the test, then check the objects of `expect_freed`; a marked test that cannot be repeated fails at once."""
+    # `tryfirst` makes this the outermost wrapper. After `yield` the others, which may hold objects of the test, have
+    # ended, and the test's local variables are gone.
     mark = _find_mark(item)
     if mark is not None and not _is_repeatable(item):
         pytest.fail(
@@ -114,6 +115,7 @@ def _repeating_test(test_function: Callable[..., Any], mark: pytest.Mark, item: 
             test_function(**arguments)
 
         check = _make_check(mark, item.name)
+        # `program`: an exception of the test itself is raised again, and is no fault of the watch.
         guard = Guard(lambda sentence: _warn_user(item, sentence), program=[run.__code__])
         message = guard.run_or_default(None, lambda: check(run, _named_fixtures(item)))
         if not has_run:  # the watch failed before the first run: the test must still run once

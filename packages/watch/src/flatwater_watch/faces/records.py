@@ -90,6 +90,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
     """
     code = summary.get("exit_code")
     cost = {name: _require_number(cost_value) for name, cost_value in summary["cost"].items()}
+    # Of a result of an earlier version, which has no outcome.
     state = "grows" if summary["findings"] else "flat"
     default_outcome: dict[str, Any] = {"state": state, "bytes": 0, "known": [], "next": []}
     return WatchRecords(
@@ -105,7 +106,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         cost_bytes=int(cost["bytes"]),
         processes=int(_require_number(summary["processes"])),
         exit_code=None if code is None else int(_require_number(code)),
-        outcome=Outcome.from_json(summary.get("outcome", default_outcome)),  # earlier versions wrote none
+        outcome=Outcome.from_json(summary.get("outcome", default_outcome)),
         findings=tuple(Finding.from_json(record) for record in summary["findings"]),
         unseen=tuple(_require_text(sentence) for sentence in summary["unseen"]),
         series=_read_columns(summary.get("series", {})),
@@ -130,7 +131,9 @@ def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
     )
     # Of the columns only `freed` may be empty.
     lengths = {len(series.seconds), len(series.steps), len(series.resident), len(series.files)}
-    if len(lengths | ({len(series.freed)} if series.freed else set())) > 1:
+    if series.freed:
+        lengths.add(len(series.freed))
+    if len(lengths) > 1:
         raise ValueError("the columns of series are not of one length")
     return series
 

@@ -30,7 +30,10 @@ def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, A
     """
     owners_now, earlier_owners = _owner_bytes(summary), _owner_bytes(earlier_summary)
     yield _table_row("against the run before", "then", "now", "change")
-    for name, earlier, later in (*_kind_lines(summary, earlier_summary), *_owner_lines(owners_now, earlier_owners)):
+    for name, earlier, later in (
+        *_memory_kinds(summary, earlier_summary),
+        *_changed_owners(owners_now, earlier_owners),
+    ):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
         # Two blanks stand before a name, and one behind it. A long name is cut to its end, as paths differ there: with
@@ -53,16 +56,22 @@ def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
     return dict(summary.get("held", {}))
 
 
-def _kind_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+def _memory_kinds(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Yield the kinds of memory, each with its bytes at the last readings of the earlier and the later run."""
     columns = {"resident_bytes": "resident", "file_bytes": "of it mapped files", "freed_bytes": "of it freed and kept"}
     for column, name in columns.items():
-        earlier, later = ((run.get("series", {}).get(column) or [None])[-1] for run in (earlier_summary, summary))
+        earlier, later = _last_value(earlier_summary, column), _last_value(summary, column)
         if earlier is not None and later is not None:
             yield name, earlier, later
 
 
-def _owner_lines(bytes_now: Mapping[str, int], earlier_bytes: Mapping[str, int]) -> list[tuple[str, int, int]]:
+def _last_value(summary: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  (a number of JSON)
+    """Return the last value of a column of readings; None if it is unknown, or the result has no such column."""
+    values = summary.get("series", {}).get(column)
+    return values[-1] if values else None
+
+
+def _changed_owners(bytes_now: Mapping[str, int], earlier_bytes: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first.
 
     None are returned if one of the runs knows no owners.
@@ -81,8 +90,8 @@ def _owner_lines(bytes_now: Mapping[str, int], earlier_bytes: Mapping[str, int])
 def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
     """Return whether another owner shows the change of an owner, so that this owner need not be listed.
 
-    The other owner is the container whose items this owner is, or an owner below it with nearly the same change, as
-    the bytes of an owner include those of all owners below it.
+    Either this owner is the items of a container in the list, as `a.rows[*]` of `a.rows`; or an owner below it has
+    nearly the same change, as its own bytes include those of all owners below it.
     """
     if any(owner.endswith(suffix) and owner.removesuffix(suffix) in changes for suffix in ITEM_SUFFIXES):
         return True
@@ -98,13 +107,15 @@ def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
 
 def _finding_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each finding, which is new, still there or gone, by its fingerprint."""
-    latest, earlier = ([Finding.from_json(record) for record in run["findings"]] for run in (summary, earlier_summary))
+    latest = [Finding.from_json(record) for record in summary["findings"]]
+    earlier = [Finding.from_json(record) for record in earlier_summary["findings"]]
     latest_fingerprints = {finding.fingerprint for finding in latest}
     earlier_fingerprints = {finding.fingerprint for finding in earlier}
-    for word, finding in (
+    labelled_findings = [
         *(("still" if finding.fingerprint in earlier_fingerprints else "new", finding) for finding in latest),
         *(("gone", finding) for finding in earlier if finding.fingerprint not in latest_fingerprints),
-    ):
+    ]
+    for word, finding in labelled_findings:
         yield f"  {word:<6}{finding.fingerprint}  {finding.verdict}: {finding.owner}"[:WIDTH]
     if not latest and not earlier:
         yield "  nothing grew then, and nothing grows now"

@@ -64,7 +64,7 @@ def watch_command(
         def collect_summary(code: int | None) -> dict[str, Any]:
             return _collect_summary(folder, command, code, limit)
 
-        code = _run_program(command, environment, reports, lambda: collect_summary(None))
+        code = _run_program(command, environment, reports, lambda: collect_summary(code=None))  # None: it still runs
         summary = collect_summary(code)
     return WatchedRun(code, summary)
 
@@ -78,6 +78,7 @@ def python_command(words: Sequence[str]) -> list[str]:
     if not words:
         raise ConfigError(f"watch: nothing to run. Write it like: {WATCH_COMMAND} -- python train.py")
     command = list(words)
+    # A script that is no command by itself, or a module, is run by this Python.
     if words[0] == "-m" or (words[0].endswith(".py") and shutil.which(words[0]) is None):
         command = [sys.executable, *words]
     executable = shutil.which(command[0])
@@ -90,7 +91,7 @@ def python_command(words: Sequence[str]) -> list[str]:
 
 
 def _find_script(command: Sequence[str]) -> str | None:
-    """Return the script in a command of Python; None if it runs no script, or is no command of Python."""
+    """Return the script that a command runs, if the command is Python's; None if it runs no script, or is another."""
     if not Path(command[0]).name.startswith("python"):
         return None
     words = iter(command[1:])
@@ -155,7 +156,7 @@ def _report_until_end(pid: int, reports: spool.PeriodicReports, make_summary: Ca
     # A pidfd is readable when the process ends, so that one wait is for its end and for the next report.
     pidfd = os.pidfd_open(pid)
     try:
-        while not select.select([pidfd], [], [], reports.every)[0]:
+        while not select.select([pidfd], [], [], reports.every)[0]:  # empty after `every` seconds without an end
             reports.report(make_summary())
     finally:
         os.close(pidfd)
@@ -194,6 +195,7 @@ def _collect_summary(folder: Path, command: list[str], code: int | None, limit: 
     spools = read_spools(folder)
     summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
     summary.pop("ended_at", None)
+    # The watch writes `ended` as it closes: a program that was killed has only the summary of an earlier moment.
     if not summary.pop("ended", False) and spools and code is not None:
         missing_part = "what it did in its last two seconds is missing, in its last ten where it slept"
         summary["unseen"].append(f"the program ended at once: {missing_part}")

@@ -74,7 +74,10 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
 
 
 def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
-    """Return text and time of writing of the notes whose names end with `kind`, in the order of names."""
+    """Return text and time of writing of the notes whose names end with `kind`, by name; none if they are unreadable.
+
+    At most `MAXIMUM_NOTES` files are looked at, as another user may have put any number there.
+    """
     notes = []
     with suppress(OSError):
         descriptor = os.open(folder, _FOLDER_FLAGS)

@@ -92,7 +92,7 @@ def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
 def summary_head(summary: dict[str, Any]) -> list[str]:
     """Return the first lines: the largest finding with its instruction, then figures of the run and of the watch."""
     findings = [Finding.from_json(record) for record in summary["findings"]]
-    first_words = Outcome.from_json(summary["outcome"]).first_words(len(findings))
+    first_words = Outcome.from_json(summary["outcome"]).first_words(findings=len(findings))
     if not summary["readings"]:
         return [f"flatwater: {first_words}"]
     plural = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
@@ -112,15 +112,17 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
 
 
 def cost_time(cost: dict[str, Any], seconds: float) -> str:
-    """Return the CPU time of the watch in words: as a share of the program's, or in seconds if these are few.
+    """Return the CPU time of the watch in words: seconds if it is less than `MINIMUM_SHARE_SECONDS`, else a share.
+
+    The share is of the program's CPU time; for a program that mostly rests, that of the time follows.
 
     Args:
         cost: the summary's `cost`.
         seconds: seconds that the program took.
     """
-    # In a program that only waits, a few seconds would be a large share.
+    # Seconds if they are few: in a program that only waits, they would be a large share.
     program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
-    watch_seconds = inf if program_seconds is None else cost["cpu_share"] * program_seconds
+    watch_seconds = inf if program_seconds is None else cost["cpu_share"] * program_seconds  # inf: only as a share
     share_of_cpu = f"{cost['cpu_share']:.1%} CPU"
     if watch_seconds < MINIMUM_SHARE_SECONDS:
         return f"{watch_seconds:.1f} CPU s"

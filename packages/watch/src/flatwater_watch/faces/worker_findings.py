@@ -29,7 +29,7 @@ class _WorkerFinding:
     @property
     def steps_per_second(self) -> float:
         """Steps of the worker, in its own unit, per second."""
-        return float(self.worker["steps"]) / max(float(self.worker["seconds"]), 1e-9)
+        return float(self.worker["steps"]) / max(float(self.worker["seconds"]), 1e-9)  # no division by 0
 
     @property
     def bytes(self) -> float:
@@ -64,8 +64,10 @@ def add_workers(
     groups = _group_findings(measured_workers, workers_grow=workers_grow)
     if not groups:
         return summary | worker_fields
+    # Rates are per step of the program, whose own time may be shorter than that of its workers.
     summary = _use_workers_clock(summary, measured_workers)
     own_growth = max(0, summary["resident_growth_bytes"])
+    # At least 1, as shares are of it.
     total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in measured_workers))
     worker_causes = {key: _merge_group(group, summary, total_growth, budget) for key, group in groups.items()}
     workers_share = sum(min(1.0, cause.evidence.share) for cause in worker_causes.values())
@@ -73,7 +75,7 @@ def add_workers(
     # Each cause's share is of the growth of all processes together, so the shares of the program's own causes shrink.
     own_causes = _own_causes(summary, own_growth / total_growth)
     causes = _join_causes(worker_causes, own_causes)
-    findings = _judge_processes(causes, workers_rate, summary, measured_workers)
+    findings = _make_joint_findings(causes, workers_rate, summary, measured_workers)
     # Of the program's own growth a share is explained, and this growth is a part of all.
     explained_share = summary["explained_share"] * own_growth / total_growth + workers_share
     return {
@@ -132,10 +134,14 @@ def _join_causes(
 def _add_program_growth(worker_cause: _ProcessCause, program_cause: _ProcessCause) -> _ProcessCause:
     """Return a cause in workers, with the growth of the same cause in the program's own process added."""
     worker_evidence, program_evidence = worker_cause.evidence, program_cause.evidence
-    slopes = zip(worker_evidence.drift[:3], program_evidence.drift[:3], strict=True)  # rate per step, low and high
+    worker_slope, program_slope = worker_evidence.drift, program_evidence.drift
     evidence = replace(
         worker_evidence,
-        drift=Slope(*(worker_slope + own_slope for worker_slope, own_slope in slopes)),
+        drift=Slope(
+            per_step=worker_slope.per_step + program_slope.per_step,
+            low=worker_slope.low + program_slope.low,
+            high=worker_slope.high + program_slope.high,
+        ),
         share=worker_evidence.share + program_evidence.share,
         what=f"in the program itself, and {worker_evidence.what}",
     )
@@ -151,8 +157,10 @@ _EVIDENCE_FIELDS = (
 
 def _evidence_from_finding(finding: Finding, **fields: Any) -> Evidence:  # noqa: ANN401  (fields of `Evidence`)
     """Return the finding of one process as evidence on all processes, with `fields` in place of its own values."""
+    low, high = finding.interval
+    slope = Slope(per_step=finding.bytes_per_step, low=low, high=high)
     own_fields = {name: getattr(finding, name) for name in _EVIDENCE_FIELDS}
-    return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **own_fields, **fields})
+    return Evidence(**{"drift": slope, **own_fields, **fields})
 
 
 def _use_workers_clock(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -161,7 +169,7 @@ def _use_workers_clock(summary: dict[str, Any], workers: Sequence[Mapping[str, A
     A program that only waits for its workers takes no readings, so its own time is too short. A server that only starts
     the processes that answer counts their requests.
     """
-    if summary["unit"] != "second":
+    if summary["unit"] != "second":  # it has boundaries of its own, which are its clock
         return summary
     first_start = min(worker["ended_at"] - worker["seconds"] for worker in workers)
     seconds = max(worker["ended_at"] for worker in workers) - first_start
@@ -222,7 +230,7 @@ def _group_findings(workers: Sequence[Mapping[str, Any]], *, workers_grow: bool)
             is_bounded = not workers_grow and _is_given_back(worker, finding.owner, workers_by_end)
             if VERDICTS[finding.verdict].is_of_bytes and not is_bounded:
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
-    minimum_bytes = 2 * DRIFT.least_bytes
+    minimum_bytes = 2 * DRIFT.least_bytes  # twice the material rise of one process
     return {key: group for key, group in groups.items() if sum(member.bytes for member in group) >= minimum_bytes}
 
 
@@ -245,6 +253,7 @@ def _is_given_back(worker: Mapping[str, Any], owner: str, workers: Sequence[Mapp
     ]
     if 1 + _generation_count(earlier_and_later) < MEASURING.minimum_generations:
         return False
+    # The largest of those that ended first: if the bytes added up, the worker would have more.
     earlier_half = earlier_and_later[: (len(earlier_and_later) + 1) // 2]
     return size(worker) <= MEASURING.maximum_generation_growth * max(size(other) for other in earlier_half)
 
@@ -261,7 +270,7 @@ def _live_at_once(worker: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _generation_count(workers: Iterable[Mapping[str, Any]]) -> int:
-    """Return the length of the longest succession of workers, each of which began after the one before had ended.
+    """Return the length of the longest succession of workers, in which each begins after the one before has ended.
 
     Args:
         workers: workers by their ends, so that taking each that can follow gives the longest succession.
@@ -305,7 +314,7 @@ def _merge_group(
     else:  # the mean of all workers, for as many as live at once
         scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.steps_per_second for member in group]
     scaled_findings = list(zip(scales, (member.finding for member in group), strict=True))
-    rate = sum(scale * finding.bytes_per_step for scale, finding in scaled_findings)
+    rate = sum(scale * finding.bytes_per_step for scale, finding in scaled_findings)  # bytes per step of the program
     low = sum(scale * finding.interval[0] for scale, finding in scaled_findings)
     high = sum(scale * finding.interval[1] for scale, finding in scaled_findings)
     plateau, full_step = largest.plateau_bytes, largest.plateau_step
@@ -317,10 +326,10 @@ def _merge_group(
         process_phrase += f", {format_bytes(rate / simultaneous)} each"
     evidence = _evidence_from_finding(
         largest,
-        drift=Slope(rate, low, high),
+        drift=Slope(per_step=rate, low=low, high=high),
         share=sum(member.bytes for member in group) / total_growth,
         what=f"{process_phrase}: {largest.what}",
-        plateau_bytes=None if plateau is None else plateau * simultaneous,
+        plateau_bytes=None if plateau is None else plateau * simultaneous,  # of all workers alive at once
         plateau_step=full_step,
     )
     return _ProcessCause(evidence, _joint_limit(main_member, summary, budget))
@@ -329,7 +338,7 @@ def _merge_group(
 def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int | None) -> int | None:
     """Return the bytes of the program, with the gain of its workers, at which memory ends; None without a limit."""
     limit = member.finding.limit_bytes
-    if limit is None or budget is not None:
+    if limit is None or budget is not None:  # the user's limit holds for all processes together already
         return limit
     # The worker's limit is the sum of its bytes and the system's free bytes at its beginning. A spawned worker begins
     # with far fewer bytes than the program holds, so the limit is moved from the worker's beginning to the program's.
@@ -340,18 +349,18 @@ def _bytes_at_beginning(summary: Mapping[str, Any]) -> int:
     return int(summary["resident_bytes"] - max(0, summary["resident_growth_bytes"]))
 
 
-def _judge_processes(
+def _make_joint_findings(
     causes: Sequence[_ProcessCause],
     workers_rate: float,
     summary: Mapping[str, Any],
     workers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
-    """Turn causes into findings, the fastest first, with the step at which all processes together reach the limit.
+    """Return findings on the causes, the fastest first, with the step at which all processes together reach the limit.
 
     Args:
         causes: causes in the program and in its workers.
         workers_rate: bytes by which the causes in workers grow per step of the program.
-        summary: summary of the program's own process, by the clock of its workers.
+        summary: summary of the program's own process, as `_use_workers_clock` returns it.
         workers: summaries of the workers.
     """
     steps, grown_bytes = summary["steps"], max(0, summary["resident_growth_bytes"])
@@ -360,8 +369,9 @@ def _judge_processes(
     rate = grown_bytes / max(1, steps) + workers_rate
     pace = 1 / max(1e-9, _seconds_per_unit(summary))
     last_end = max(worker["ended_at"] for worker in workers)
-    # The summary counts steps in the unit of the report.
+    # One step is one unit, as the summary counts steps in the unit of the report.
     scale = Scale(summary["unit"], per_unit=1.0, step=steps, units=steps, steps_per_second=pace, now=last_end)
+    # The rate of a sum of processes has no interval.
     whole_slope = Slope(per_step=rate, low=rate, high=rate)
     findings = []
     for evidence, limit, is_dated in causes:

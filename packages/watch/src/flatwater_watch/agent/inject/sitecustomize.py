@@ -22,6 +22,7 @@ def _remove_from_environment():
         os.environ["PYTHONPATH"] = user_pythonpath
     else:
         os.environ.pop("PYTHONPATH", None)
+    # An empty entry is the working folder, which may be this one, and is the user's.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE or not entry]
     sys.path_importer_cache.pop(_HERE, None)
     return variables
@@ -33,9 +34,8 @@ def _make_importable(folder):
     import importlib.util
 
     installed_spec = importlib.util.find_spec("flatwater_watch")
-    if (
-        installed_spec is None or installed_spec.origin is None
-    ):  # a folder of that name, such as a clone, is not a package
+    # Without an origin it is a folder of that name, such as a clone, and no package.
+    if installed_spec is None or installed_spec.origin is None:
         spec = importlib.util.spec_from_file_location(
             "flatwater_watch", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
