@@ -90,7 +90,7 @@ def bind_step(
     tensors = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
     # Views of each member's rows, made once: the storages never move.
     member_rows = list(zip(*(tensor.unbind() for tensor in tensors), strict=True))
-    spans = groups or [(0, len(block))]
+    spans = groups or [(0, len(block))]  # one call of all members
 
     def step_() -> tuple[Tensor, Tensor]:
         """Step each member whose gradient is finite; return norms [P] before clipping, and a mask of finite norms."""
@@ -120,7 +120,7 @@ def _fused_step_(rows: Sequence[Tensor], *, lr: float, weight_decay: float) -> N
         [grad],
         [exp_avg],
         [exp_avg_sq],
-        [],
+        [],  # largest second moments, which AMSGrad alone has
         [steps],
         lr=lr,
         beta1=BETA1,

@@ -210,7 +210,9 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     Raises:
         ConfigError: `named_algorithm` refuses it.
     """
-    return named_algorithm(config.places.get(config.algorithm) or custom_algorithm_place(config.algorithm))
+    # The place of an algorithm with a table of its own, else that of the user's or an installed package's.
+    place = config.places.get(config.algorithm) or custom_algorithm_place(config.algorithm)
+    return named_algorithm(place)
 
 
 def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
@@ -362,10 +364,10 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
 
 def follow_(members: Members, tau: float) -> None:
     """Move every target network towards its online network by the share `tau` (polyak averaging)."""
-    count = len(members.tally.skipped)
+    member_count = len(members.tally.skipped)
     for target, online in members.targets:
         # The members' rows alone: the rows after them are the champion's.
-        target[:count].lerp_(online[:count], tau)
+        target[:member_count].lerp_(online[:member_count], tau)
 
 
 def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
@@ -398,7 +400,7 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
 def read_tally_(tally: UpdateSums) -> dict[str, float]:
     """Return the mean of each metric over members and updates since the last reading, by name, and zero the sums.
 
-    `train/skipped` is a sum: the steps that members skipped. The result is empty if there was no update.
+    `train/skipped` is a sum: the steps that members skipped. A metric without an update is left out.
     """
     members = len(tally.skipped)
     # The round's alarms read the total after `skipped` is zeroed. Only here does a learner wait for its device.
@@ -406,7 +408,7 @@ def read_tally_(tally: UpdateSums) -> dict[str, float]:
     tally.skipped.zero_()
     losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}
     for name, total in tally.sums.items():
-        # `added` counts one for each member, so this is the number of calls of `add_` for the whole population.
+        # `added` counts one for each member, so this is the number of additions for the whole population.
         if additions := tally.added[name] // members:
             losses[f"train/{name}"] = float(total.double().mean()) / additions
         tally.added[name] = 0

@@ -127,7 +127,8 @@ def _bind_nested(function: Callable[..., T], arguments: tuple[Any, ...]) -> Call
     The first call compiles it.
     """
     # Slots in the place of tensors: tensors of the first call would stay in memory with the graph.
-    arguments_form, result_form = _replace_tensors(arguments, repeat(_TensorSlot())), cast("T", None)
+    arguments_form = _replace_tensors(arguments, repeat(_TensorSlot()))
+    result_form = cast("T", None)  # set by `flat_function`, which torch traces in the first call
 
     def flat_function(*tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors of the result as a flat tuple; keep the result's form, without tensors, for `call`."""
@@ -173,7 +174,7 @@ def _replace_tensors(value: T, tensors: Iterator[Any]) -> T:
         copy = {key: _replace_tensors(item, tensors) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         items = [_replace_tensors(item, tensors) for item in value]
-        is_named_tuple = type(copy) not in {list, tuple}
+        is_named_tuple = type(copy) not in {list, tuple}  # its class takes fields, and `_make` an iterable
         copy = type(copy)._make(items) if is_named_tuple else type(copy)(items)
     elif is_dataclass(value) and not isinstance(value, type):
         changes = {field.name: _replace_tensors(getattr(value, field.name), tensors) for field in fields(value)}
@@ -195,7 +196,9 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415  (the compiler takes seconds to import)
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415  (the compiler takes seconds to import)
 
-    graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*arguments)
+    # Operations that are traced as several simpler ones: those that the compiler takes apart, and one of ours.
+    decompositions = {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear}
+    graph = make_fx(function, decompositions)(*arguments)
     # Arguments that the function does not read are left out of the graph.
     inputs = graph.graph.find_nodes(op="placeholder")
     used_inputs = [index for index, node in enumerate(inputs) if node.users]

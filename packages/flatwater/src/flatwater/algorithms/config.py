@@ -230,9 +230,9 @@ class DQNConfig(Settings):
         """Refuse a share of random actions outside of 0 to 1, and a target that would hardly move."""
         # A user who raises `target_every` alone expects a copy at every n-th update, as in other libraries, and a small
         # `tau` would hardly move the target.
-        moves = self.tau == 1 or self.tau >= SLOWEST_TARGET * self.target_every
+        does_move = self.tau == 1 or self.tau >= SLOWEST_TARGET * self.target_every
         expected = f"1, which copies, with {table}.target_every = {self.target_every}"
-        require(moves, f"{table}.tau", self.tau, expected)
+        require(does_move, f"{table}.tau", self.tau, expected)
         for end in ("first", "last"):
             require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")
 
@@ -281,7 +281,10 @@ class AlgorithmConfig:
 
     @classmethod
     def __variant__(cls, given_settings: Mapping[str, Any]) -> "type[AlgorithmConfig]":
-        """Return the class with the table `own`, where `given_settings` names an algorithm by its place."""
+        """Return the class that is built from `given_settings`: with a table `own` if they name a user's algorithm.
+
+        `options.declare` calls it before it reads the settings.
+        """
         name = given_settings.get("algorithm", "")
         return cls.class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
 
@@ -304,12 +307,12 @@ class AlgorithmConfig:
         Raises:
             ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
         """
-        had_custom, gets_custom = custom_algorithm_place(self.algorithm), custom_algorithm_place(name)
-        if name == self.algorithm or not (had_custom or gets_custom):
+        is_custom, becomes_custom = bool(custom_algorithm_place(self.algorithm)), bool(custom_algorithm_place(name))
+        if name == self.algorithm or not (is_custom or becomes_custom):
             return replace(self, algorithm=name)  # this class has a table for each shipped algorithm
         listed_class = type(self)
         values = to_mapping(self) | {"algorithm": name}
-        if had_custom:
+        if is_custom:
             refuse_given_settings(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             # The first base class without `own`, because that table was made for the other algorithm.
             bases = listed_class.__mro__[1:]
@@ -325,7 +328,7 @@ class AlgorithmConfig:
             ConfigError: another algorithm's table was given, or no algorithm of this name is known, or settings do not
                 fit.
         """
-        tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
+        tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]  # one for each algorithm
         if self.settings_field not in tables:
             names = [*tables, *group_rows("algorithms")]
             quoted_names = ", ".join(f'"{name}"' for name in names)
@@ -351,7 +354,7 @@ def custom_algorithm_class(base_class: Any, name: str, finder_path: str) -> type
     Args:
         base_class: class of the settings that all algorithms share.
         name: `package.module:NAME`, or a name that an installed package has.
-        finder_path: import path `package.module:function` of the function that returns the algorithm of an import path;
+        finder_path: import path of the function that takes an algorithm's import path and returns the algorithm. It is
             a text, because importing its module imports torch.
 
     Raises:
@@ -372,6 +375,7 @@ def _make_algorithm_class(base_class: Any, name: str, settings: Any) -> type[Any
         # Pickle cannot import a class that was made here, so it rebuilds a configuration from its settings.
         return from_mapping, (base_class, to_mapping(self), "a copy")
 
+    # The class statement that a user would write: the base's names, the field `algorithm`, and the field `own`.
     body = {
         "__module__": base_class.__module__,
         "__qualname__": base_class.__qualname__,

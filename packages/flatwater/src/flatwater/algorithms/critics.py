@@ -95,7 +95,8 @@ def regression_gradients(
         target: the value that each critic should give for each observation and action.
 
     Returns:
-        gradients by critic, losses, and the first critic's mean value and absolute TD errors.
+        gradients by critic; as sums each critic's loss, and the first critic's mean value `q`; as errors the first
+        critic's absolute TD errors.
     """
     grads, sums, first_value = {}, [], None
     for n, critic in enumerate(weights.critics):
@@ -106,6 +107,7 @@ def regression_gradients(
         loss = critic_loss(value - target, batch.weight)
         grads[f"critic {n}"] = gradients(loss / config.micro_batches, params)
         sums.append(("critic_loss", loss.detach()))
-        first_value = value.detach() if first_value is None else first_value
+        if first_value is None:
+            first_value = value.detach()
     assert first_value is not None  # noqa: S101  (for the type checker: there is a critic)
     return StageResult(grads, [*sums, ("q", first_value.mean(1))], error=(first_value - target).abs())

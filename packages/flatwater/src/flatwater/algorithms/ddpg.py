@@ -129,7 +129,7 @@ def actor_gradients(
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of DDPG or TD3 to the population's storage; each span [low, high) of `groups` learns at once."""
     settings, is_td3 = config.own, isinstance(config.own, TD3Config)
-    delay = settings.policy_delay if is_td3 else 1
+    delay = settings.policy_delay if is_td3 else 1  # actor and targets move at every n-th update
     actor_part = Part(nets.actor.layout, settings.actor_lr, "actor_grad_norm")
     critics = critic_parts(nets, members, settings.critic_lr)
     stages = [
@@ -158,9 +158,9 @@ def noise_scale(own: DDPGConfig, updates: int) -> float:
 
 
 def make_explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
-    """Return a function that adds exploration noise to the policy's actions."""
-    scale = noise_scale(config.own, members.tally.updates)
-    return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
+    """Return a function that adds exploration noise to the policy's actions, by the function `spread`."""
+    deviation = noise_scale(config.own, members.tally.updates)
+    return lambda actor, params, obs, rng: spread(actor(params, obs), deviation, rng)
 
 
 def read_noise(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, float]:

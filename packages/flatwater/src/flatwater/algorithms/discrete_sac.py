@@ -95,7 +95,9 @@ def critic_gradients(
         soft = soft_value(values, log_probs, weights.log_temperature.exp())
     gamma: float = config.own.gamma
     target = batch.reward + gamma * batch.discount * soft
-    return regression_gradients(config, Networks(nets.actor, ChosenValue(nets.critic)), weights, batch, target)
+    # The regression moves one value: that of the choice that was taken.
+    networks = Networks(nets.actor, ChosenValue(nets.critic))
+    return regression_gradients(config, networks, weights, batch, target)
 
 
 def actor_gradients(
@@ -110,14 +112,15 @@ def actor_gradients(
     loss = -soft_value(values, log_probs, weights.log_temperature.exp()).mean(1)
     grads = gradients(loss / config.micro_batches, params)
     entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
-    share = config.own.choice_entropy  # of the entropy of a uniform choice among those that are legal
-    # Of masked choices the legal ones are counted: an illegal one's log-probability is about `IMPOSSIBLE_LOGIT`.
-    target_entropy = (
-        share * (log_probs.detach() > IMPOSSIBLE_LOGIT / 2).sum(-1).to(dtype).log()
-        if nets.actor.masked
-        else torch.full_like(entropy, share * log(log_probs.shape[-1]))
-    )
-    entropy_loss = temperature_loss(log_temperature["log"], -entropy, target_entropy)
+    # The wanted share of the entropy of a uniform choice: log n for n choices.
+    share = config.own.choice_entropy
+    if nets.actor.masked:
+        # The legal choices are counted: an illegal one's log-probability is about `IMPOSSIBLE_LOGIT`.
+        target_entropy = share * (log_probs.detach() > IMPOSSIBLE_LOGIT / 2).sum(-1).to(dtype).log()
+    else:
+        target_entropy = torch.full_like(entropy, share * log(log_probs.shape[-1]))
+    # The expected log-probability of a choice is minus the entropy.
+    entropy_loss = temperature_loss(log_temperature["log"], log_prob=-entropy, target_entropy=target_entropy)
     return StageResult(
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
         [("actor_loss", loss.detach()), ("entropy", entropy.mean(1))],
@@ -131,9 +134,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
 
 def draw_choice(logits: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Tensor, "*any"]:
     """Return choices drawn from the softmax of logits; the generator is on their device."""
-    # The Gumbel-max trick: with this noise a choice's logit is the largest with the choice's softmax probability.
-    noise = torch.empty_like(logits).exponential_(generator=rng).log_()
-    return (logits - noise).argmax(-1)
+    # The Gumbel-max trick: minus the logarithm of an exponential number is Gumbel noise, with which a choice's logit is
+    # the largest with the choice's softmax probability.
+    log_exponential = torch.empty_like(logits).exponential_(generator=rng).log_()
+    return (logits - log_exponential).argmax(-1)
 
 
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:

@@ -101,7 +101,8 @@ def value_gradients(
     with autocast(config, batch.reward.device):
         values = cast("ValueNetwork", nets.actor).values(params, batch.obs)
     value = values.gather(-1, batch.action.long().unsqueeze(-1)).squeeze(-1).to(batch.reward.dtype)
-    loss = smooth_l1_loss(value, target, reduction="none")
+    loss = smooth_l1_loss(value, target, reduction="none")  # of each transition, [p, B]
+    # Of each member, [p]. Under the same name, so that the first is freed before the gradients are taken.
     loss = (loss if batch.weight is None else batch.weight * loss).mean(1)
     grads = gradients(loss / config.micro_batches, params)
     value = value.detach()
@@ -147,13 +148,13 @@ def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread)
         """Return the best choices, or random choices with the probability `epsilon`."""
         values: Tensor = actor.values(params, obs)
         greedy_choice = values.argmax(-1)
+        shape, device = greedy_choice.shape, greedy_choice.device
+        is_random = torch.rand(shape, generator=rng, device=device) < epsilon
         # Random choices are drawn for all agents, so the number of draws does not depend on `is_random`.
-        is_random = torch.rand(greedy_choice.shape, generator=rng, device=greedy_choice.device) < epsilon
-        random_choice = (
-            draw_random_choice(values, rng)
-            if actor.masked
-            else torch.randint(values.shape[-1], greedy_choice.shape, generator=rng, device=greedy_choice.device)
-        )
+        if actor.masked:  # among the choices that are legal
+            random_choice = draw_random_choice(values, rng)
+        else:
+            random_choice = torch.randint(values.shape[-1], shape, generator=rng, device=device)
         return torch.where(is_random, random_choice, greedy_choice)
 
     return explore

@@ -36,13 +36,16 @@ class EarlyStop:
 
     def is_stopped_(self, *, first_update: bool) -> bool:
         """Return whether this round's updates were stopped; its first update clears the stop of the round before."""
-        if first_update and self._tensors:
+        if not self._tensors:  # no `target_kl`, or a plan
+            return False
+        if first_update:
             self._tensors[STOPPED].zero_()
-        return bool(self._tensors) and bool(self._tensors[STOPPED])
+        return bool(self._tensors[STOPPED])
 
     def check_divergence_(self, kl: Float[Tensor, ""]) -> bool:
         """Return whether `kl`, a minibatch's divergence, is above the limit, and if so, stop the round's updates."""
-        # The only wait for the device in an update: whether its step is taken follows from this number.
+        # Without a state updates never stop. Reading `kl` is the only wait for the device in an update: whether its
+        # step is taken follows from this number.
         if not self._tensors or not bool(kl > self._kl_limit):
             return False
         self._tensors[STOPPED].fill_(1)

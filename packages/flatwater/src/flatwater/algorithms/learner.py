@@ -83,11 +83,12 @@ def build_learner(
         target_kl: divergence at which a round's updates stop; 0 for no early stop.
         algorithm_state: what the algorithm keeps, as it begins.
     """
-    block = filled_tensor(0, 1, network.layout.size, device=device)
+    block = filled_tensor(0, 1, network.layout.size, device=device)  # zeros [1, n], which `init_` overwrites
     init_(block, network.layout, rng)
     statistics = build_statistics(network.number_count, network.measures, device) if network.measures else {}
     if network.encoder is not None:
         statistics |= network.encoder.build_buffers(device)
+        # The module's own initial weights take the place of those that `init_` drew for it.
         network.encoder.draw_(named_weights(network, block) | statistics, rng)
     return Learner(
         block=block,
@@ -221,12 +222,18 @@ def make_act(
         return lambda **inputs: ActingStep(*step(weights, inputs))
 
     def traced_step(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """Take a step with weights and inputs by position, as compiled code takes its tensors."""
         # The first tensors are the weights, the others the step's inputs.
         inputs = dict(zip(input_names, tensors[len(weights) :], strict=True))
         return step(dict(zip(weights, tensors, strict=False)), inputs)
 
     graph, weight_tensors = compile_graph(traced_step, enabled=True), tuple(weights.values())
-    return lambda **inputs: ActingStep(*graph(*weight_tensors, *(inputs[name] for name in input_names)))
+
+    def act(**inputs: Tensor) -> ActingStep:
+        """Run the compiled step, which takes its tensors by position."""
+        return ActingStep(*graph(*weight_tensors, *(inputs[name] for name in input_names)))
+
+    return act
 
 
 def bind_evaluation(
@@ -247,14 +254,16 @@ def bind_evaluation(
     def split_columns(*names: str) -> list[tuple[Tensor, ...]]:
         """Return these columns of each piece, as views: writing to a piece writes to the rollout."""
         columns = [rollout[name].flatten(0, 1) for name in names if name in rollout.columns]
-        return list(zip(*(torch.split(column, piece_rows) for column in columns), strict=True))
+        pieces_of_columns = [torch.split(column, piece_rows) for column in columns]
+        return list(zip(*pieces_of_columns, strict=True))
 
     input_pieces, output_pieces = split_columns("obs", "action", "legal"), split_columns("log_prob", "value")
 
     def evaluate_piece(*tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the log-probabilities [n] of a piece's actions, and the values [n] of its observations."""
-        # The first tensors are the weights, the others the piece's columns.
-        params, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
+        # The first tensors are the weights, the others the piece's columns; `legal` is empty without masks.
+        params = dict(zip(weights, tensors, strict=False))
+        obs, action, *legal = tensors[len(weights) :]
         memory = torch.zeros(2, len(obs), 0, device=device)  # of 0 cells
         starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
         output = network(params, obs.unsqueeze(0), memory, starts)

@@ -33,11 +33,11 @@ def find_named_algorithm(where: str, kind: type[A], *, functions: Sequence[str],
         ConfigError: `where` names no such algorithm, it lacks a part, or its settings are not a config class.
     """
     subject = f"learner.algorithm = {short_repr(where)}"
-    name = f"an {kind.__name__}"
-    algorithm: Any = find_object(where, setting=f"{subject}:", expected=f"package.module:NAME of {name}")
+    kind_text = f"an {kind.__name__}"
+    algorithm: Any = find_object(where, setting=f"{subject}:", expected=f"package.module:NAME of {kind_text}")
     if not isinstance(algorithm, kind):
         type_name = type(algorithm).__name__
-        raise ConfigError(f"{subject}: expected {name}, which `{command}` trains, got a value of type {type_name}")
+        raise ConfigError(f"{subject}: expected {kind_text}, which `{command}` trains, got a value of type {type_name}")
     for attribute in functions:
         if not callable(getattr(algorithm, attribute)):
             raise ConfigError(

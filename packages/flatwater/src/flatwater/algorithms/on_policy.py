@@ -36,7 +36,7 @@ def compute_targets_(
     *,
     reward: Float[Tensor, "T B"] | None = None,
 ) -> None:
-    """Write the block's advantages and returns.
+    """Write the block's advantages and returns, which the algorithm's `targets` computes.
 
     Args:
         algorithm: algorithm whose targets they are.
@@ -67,8 +67,9 @@ def advance_state_(algorithm: OnPolicyAlgorithm, config: OnPolicyConfig, learner
         return
     # Computed on the block's device, like the targets. The copy of the sums is the only wait here for the network's.
     block_device = rollout["reward"].device
-    sums = learner.sums[: len(algorithm.metrics)] / max(1, learner.updates - learner.updates_read)
-    means = dict(zip(algorithm.metrics, sums.to(block_device), strict=True))
+    # The first sums are those of the loss's metrics. The early stop may leave a round without an update.
+    values = learner.sums[: len(algorithm.metrics)] / max(1, learner.updates - learner.updates_read)
+    means = dict(zip(algorithm.metrics, values.to(block_device), strict=True))
     state = {name: tensor.to(block_device) for name, tensor in learner.algorithm_state.items()}
     for name, tensor in algorithm.next_state(config.own, state, rollout.columns, means).items():
         learner.algorithm_state[name].copy_(tensor)
@@ -119,7 +120,7 @@ def make_update(
         if config.target_kl and early_stop.check_divergence_(kl=metrics[algorithm.metrics.index("kl")]):
             return
         learner.adam.grad[0].copy_(grad)
-        norm, finite = step_()
+        norm, finite = step_()  # clips the gradient, and leaves out a step whose norm is not finite
         learner.sums.add_(torch.cat([metrics, norm, ~finite]))  # in the sums' order; `~finite` counts skipped steps
         learner.updates += 1
 
@@ -162,7 +163,7 @@ def _bind_gradients(
         initial_memory: memory before each sequence.
         loss_weights: tensors that the loss is given besides the minibatch.
     """
-    # Autograd's leaves, which share the storage of the block that the optimiser writes.
+    # Autograd's leaves, which share the storage of the block that the optimiser writes. `w[0]`: a population of one.
     leaves = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}
     columns = {name: rollout[name].flatten(0, 1) for name in UPDATE_COLUMNS if name in rollout.columns}
     gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
@@ -196,7 +197,15 @@ def minibatch_numbers(
     outputs: PolicyOutput,
     batch: Mapping[str, Tensor],
 ) -> Mapping[str, Tensor]:
-    """Return what an algorithm's function gives of the network's outputs on a minibatch."""
+    """Return the named tensors that an algorithm's function computes from the network's outputs on a minibatch.
+
+    Args:
+        function: the algorithm's `loss`, or its `numbers`.
+        config: settings of the learner.
+        network: the policy's network.
+        outputs: logits and values at each step of the minibatch.
+        batch: columns [U, b, ...] of the minibatch, and scheduled settings.
+    """
     policy = network.actions.distribution(outputs.logits, batch.get("legal"))
     return function(config.own, policy, outputs.value, batch)
 
@@ -228,9 +237,11 @@ def last_numbers(
     if algorithm.numbers is None:
         return {}
     columns = {name: rollout[name].flatten(0, 1) for name in UPDATE_COLUMNS if name in rollout.columns}
-    last_minibatch = learner.order[-(len(learner.order) // config.own.minibatches) :]
+    minibatch_size = len(learner.order) // config.own.minibatches
+    last_minibatch = learner.order[-minibatch_size:]
     gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
     batch, memory = gather_sequences(columns | {INITIAL_MEMORY: initial_memory}, last_minibatch)
+    # `learning`: a module is in training mode, as in an update.
     output = network(weight_views(network, learner), batch["obs"], memory, batch["starts"], learning=True)
     scheduled_numbers = {
         name: torch.full((), value, device=learner.block.device)

@@ -87,11 +87,13 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
     algorithm = named_on_policy_algorithm(config.place)
     if config.is_shipped:
         return algorithm
-    subject, metrics, state, next_state = _subject(config), algorithm.metrics, algorithm.state, algorithm.next_state
+    subject, metrics = _subject(config), algorithm.metrics
+    state, next_state = algorithm.state, algorithm.next_state
     initial_state: dict[str, Tensor] = {}
     if state is not None:
         taken_names = TAKEN_NAMES | RECORDED_ANYWAY | {*metrics, *config.scheduled}
-        state = _guard_function(subject, "state", state, "settings", partial(_fault_of_state, taken_names=taken_names))
+        find_fault_of_state = partial(_fault_of_state, taken_names=taken_names)
+        state = _guard_function(subject, "state", state, parameters="settings", find_fault=find_fault_of_state)
         initial_state = {name: tensor.detach() for name, tensor in state(config.own).items()}
     if next_state is not None:
         find_fault = partial(_fault_of_next_state, initial=initial_state)
@@ -99,6 +101,7 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
     expected = f"0 with {subject}, whose metrics have no kl"
     require("kl" in metrics or not config.target_kl, "learner.target_kl", config.target_kl, expected)
     guard_numbers = partial(_guard_function, subject, parameters="settings, policy, value, batch")
+    # `dict.fromkeys` keeps each name once: `loss` may be a metric, too.
     find_fault_of_loss = partial(_fault_of_numbers, expected=dict.fromkeys((LOSS, *metrics)))
     numbers = algorithm.numbers
     return replace(
@@ -131,8 +134,9 @@ def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
             raise ConfigError(f"{subject}: {name}: expected a function or None, got {short_repr(function)}")
     if (algorithm.state is None) != (algorithm.next_state is None):
         raise ConfigError(f"{subject}: state and next_state: expected both or neither, got one of them")
-    is_named = isinstance(metrics, tuple) and all(isinstance(name, str) and name.isidentifier() for name in metrics)
-    if not is_named or len(set(metrics)) < len(metrics) or RECORDED_ANYWAY & set(metrics):
+    has_names = isinstance(metrics, tuple) and all(isinstance(name, str) and name.isidentifier() for name in metrics)
+    # A name that stands twice, or that a run records anyway, would have two values.
+    if not has_names or len(set(metrics)) < len(metrics) or RECORDED_ANYWAY & set(metrics):
         raise ConfigError(
             f"{subject}: metrics: expected a tuple of names, each once and none of "
             f"{', '.join(sorted(RECORDED_ANYWAY))}, got {short_repr(metrics)}"
@@ -151,7 +155,8 @@ def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped_updat
     Raises:
         UserCodeError: all were left out; with file and line of the loss.
     """
-    if not config.is_shipped and 0 < updates == skipped_updates:
+    were_all_skipped = updates > 0 and skipped_updates == updates
+    if not config.is_shipped and were_all_skipped:
         place = _source(named_on_policy_algorithm(config.place).loss)
         raise UserCodeError(
             f"{_subject(config)}: loss: expected a loss with a finite gradient, got NaN or infinity in each of the "
@@ -169,13 +174,15 @@ def _guard_function(
         name: name of the function among the algorithm's parts.
         function: the function.
         parameters: its parameters, for messages.
-        find_fault: gives what is wrong with a result, of the result and the arguments; empty if it is right.
+        find_fault: takes a result and the arguments that gave it, and returns what is wrong with the result; empty if
+            it is right.
     """
     guard = CallGuard(subject, function, call=f"{name}()", expected=f"{name}({parameters})")
     source = _source(function)
 
     def call(*arguments: Any) -> R:  # noqa: ANN401  (those of `function`)
-        with guard:
+        """Return the checked result of the user's function."""
+        with guard:  # reports what the function raises as an error of the user's code
             result = function(*arguments)
         if fault := find_fault(result, *arguments):
             raise ConfigError(f"{subject}: {name}: {fault}{source}")
@@ -185,7 +192,7 @@ def _guard_function(
 
 
 def _fault_of_numbers(result: Any, *_: object, expected: Collection[str] = ()) -> str:  # noqa: ANN401  (what a user's function gives)
-    """Return what is wrong with the result of a function of a minibatch; empty if it is right.
+    """Return what is wrong with the result of the algorithm's `loss` or `numbers`; empty if it is right.
 
     Args:
         result: the result.
@@ -228,7 +235,10 @@ def _fault_of_state(result: Any, *_: object, taken_names: Collection[str]) -> st
 
 
 def _fault_of_next_state(result: Any, *_: object, initial: Numbers) -> str:  # noqa: ANN401  (what a user's function gives)
-    """Return what is wrong with the state of the next round, which keeps names and forms; empty if it is right."""
+    """Return what is wrong with the state of the next round; empty if it is right.
+
+    It must have the names of the `initial` state, each with the same shape and dtype.
+    """
     if not isinstance(result, Mapping) or result.keys() != initial.keys():
         given_value = ", ".join(map(str, result)) if isinstance(result, Mapping) else _form_text(result)
         return f"expected a dict of the tensors {', '.join(initial)}, got {given_value}"
@@ -239,6 +249,7 @@ def _fault_of_next_state(result: Any, *_: object, initial: Numbers) -> str:  # n
 
 
 def _subject(config: OnPolicyConfig) -> str:
+    """Return the beginning of messages about the algorithm."""
     return f"learner.algorithm = {short_repr(config.place)}"
 
 

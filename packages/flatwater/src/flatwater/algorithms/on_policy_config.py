@@ -88,7 +88,8 @@ class OnPolicyConfig:
 
         The number is kept with the settings, so a resumed run's schedules end where the first run's would have.
         """
-        has_schedule = {getattr(self, name) for name in self.scheduled.values()} != {"constant"}
+        schedule_names = {getattr(self, field_name) for field_name in self.scheduled.values()}
+        has_schedule = schedule_names != {"constant"}
         return replace(self, schedule_rounds=rounds) if has_schedule and not self.schedule_rounds else self
 
     def progress(self, round_: int) -> float:
@@ -178,7 +179,10 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
 
     @classmethod
     def __variant__(cls, given_settings: Mapping[str, Any]) -> "type[BlockAlgorithmConfig]":
-        """Return the class with the table `own`, where `given_settings` names an algorithm by its place."""
+        """Return the class that is built from `given_settings`: with a table `own` if they name a user's algorithm.
+
+        `options.declare` calls it before it reads the settings.
+        """
         name = given_settings.get("algorithm", "")
         return _class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
 
@@ -195,8 +199,8 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         # `refuse_given_settings` refuses settings that differ from their defaults. Those that all algorithms read are
         # kept, so they get their defaults here.
         defaults = type(self)()
-        only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared_settings}).own
-        refuse_given_settings(only_own, self.table, reason)
+        shared_defaults = {setting: getattr(defaults, setting) for setting in shared_settings}
+        refuse_given_settings(replace(self, **shared_defaults).own, self.table, reason)
         config_class = _class_for_algorithm(name) if custom_algorithm_place(name) else PpoLearnerConfig
         return config_class(**{**shared_settings, "algorithm": name})
 
@@ -207,8 +211,9 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
             ConfigError: no algorithm of this name is known, or settings do not fit.
         """
         is_custom = bool(custom_algorithm_place(self.algorithm))
+        has_own_table = "own" in {f.name for f in fields(self)}
         # A user's algorithm has a table `own`, which `__variant__` adds; the only other algorithm is PPO.
-        if is_custom != ("own" in {f.name for f in fields(self)}) or not (is_custom or self.algorithm == "ppo"):
+        if is_custom != has_own_table or not (is_custom or self.algorithm == "ppo"):
             names = ["ppo", *group_rows("algorithms")]
             quoted = ", ".join(f'"{name}"' for name in names)
             raise ConfigError(
@@ -261,6 +266,7 @@ class EpisodeConfig(PPOConfig):
         if not self.cooling:
             return self.lr
         rounds = updates // (self.epochs * self.minibatches)
+        # To a tenth: the rate loses 0.9 of itself.
         return self.lr * (1 - 0.9 * min(1, rounds / self.cooling))
 
 

@@ -32,10 +32,12 @@ def ppo_loss(
         batch: columns [U, b, ...] of U steps of b sequences; 0-d, the weights of imitation and reinforcement if there
             is a teacher, and scheduled settings.
     """
-    alive = batch["alive"].float()
-    policy_mask = policy_steps(batch).float()
+    alive = batch["alive"].float()  # 1 where the agent was in its episode
+    policy_mask = policy_steps(batch).float()  # 1 where, in addition, the teacher did not lead it
     log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
-    clip, entropy_weight = (batch.get(name, getattr(settings, name)) for name in ("clip", "entropy_weight"))
+    # In the batch if they have a schedule.
+    clip = batch.get("clip", settings.clip)
+    entropy_weight = batch.get("entropy_weight", settings.entropy_weight)
     policy_loss = masked_mean(clipped_loss(log_ratio, batch["advantage"], clip), policy_mask)
     value_loss = masked_mean(_value_loss(settings, value, batch), alive)
     entropy = masked_mean(policy.entropy(), alive)
@@ -44,7 +46,7 @@ def ppo_loss(
         kl = masked_mean(log_ratio.expm1() - log_ratio, policy_mask)
     metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
     total = policy_loss - entropy_weight * entropy
-    if "taught" in batch:
+    if "taught" in batch:  # the actions of a teacher
         imitation_loss = masked_mean(-policy.log_prob(batch["taught"]), alive)
         agreement = masked_mean((policy.mode() == batch["taught"]).float(), alive)
         total = batch["supervision"] * imitation_loss + batch["reinforcement"] * total
@@ -64,7 +66,7 @@ def clip_fraction(
 ) -> dict[str, Tensor]:
     """Return the share of a minibatch's actions whose ratio of probabilities has left the clip range."""
     policy_mask = policy_steps(batch)
-    ratio_change = (policy.log_prob(batch["action"]) - batch["log_prob"]).expm1()
+    ratio_change = (policy.log_prob(batch["action"]) - batch["log_prob"]).expm1()  # the ratio minus 1
     is_clipped = ratio_change.abs() > batch.get("clip", settings.clip)
     return {"clip_fraction": (is_clipped & policy_mask).sum() / policy_mask.sum().clamp(min=1)}
 

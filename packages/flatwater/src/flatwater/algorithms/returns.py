@@ -108,7 +108,8 @@ def clipped_loss(
         clip: distance of the ratio from 1 beyond which moving further gains nothing.
     """
     ratio = log_ratio.exp()
-    low: Any = 1 - clip  # numbers or tensors
+    # `Any`, as both are tensors if `clip` has a schedule, else numbers.
+    low: Any = 1 - clip
     high: Any = 1 + clip
     return -torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
 

@@ -75,6 +75,7 @@ class SacMembers(CriticMembers):
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> SacMembers:
     """Return members with initial weights, targets that equal them, and moments of 0."""
+    # As `TEMPERATURE`, with the initial value.
     initial_temperature = Layout({"log": Weight((1,), fan_in=0, start=log(config.own.temperature))})
     return SacMembers(
         actor=setting.rows("actor", nets.actor.layout),
@@ -98,7 +99,7 @@ class SacWeights(CriticWeights):
 def sample_action(
     mean: Float[Tensor, "P B *action"], log_deviation: Float[Tensor, "P B *action"], noise: Tensor
 ) -> tuple[Float[Tensor, "P B *action"], Float[Tensor, "P B"], Float[Tensor, "P B"]]:
-    """Return an action in [-1, 1], its log-probability, and the number of its parts that are random.
+    """Return an action in [-1, 1], its log-probability, and how many of its parts are random.
 
     Args:
         mean: means before squashing.
@@ -107,6 +108,7 @@ def sample_action(
         noise: standard normal, of the action's shape.
     """
     is_drawn = ~log_deviation.isneginf()
+    # 0 for parts that are not drawn: finite numbers, so that no gradient becomes NaN; the last lines mask them.
     log_deviation = log_deviation.masked_fill(~is_drawn, 0).clamp(*LOG_DEVIATION)
     raw = mean.masked_fill(~is_drawn, 0) + log_deviation.exp() * noise
     action = torch.where(is_drawn, raw.tanh(), mean.tanh())
@@ -114,7 +116,9 @@ def sample_action(
     log_derivative = 2 * (log(2) - raw - softplus(-2 * raw))
     # Change of variables through tanh (Haarnoja et al. 2018, appendix C).
     log_prob = -(noise.square() + log(2 * pi)) / 2 - log_deviation - log_derivative
-    return action, log_prob.masked_fill(~is_drawn, 0).flatten(2).sum(2), is_drawn.flatten(2).sum(2)
+    # Summed over the parts of an action, whatever its shape.
+    action_log_prob = log_prob.masked_fill(~is_drawn, 0).flatten(2).sum(2)
+    return action, action_log_prob, is_drawn.flatten(2).sum(2)
 
 
 def actor_loss(
@@ -182,13 +186,13 @@ def actor_gradients(
     params, log_temperature = as_leaves(weights.actor), as_leaves({"log": weights.log_temperature})
     with autocast(config, batch.reward.device):
         mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(params, batch.obs)
-    action, log_prob, drawn_parts = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
+    action, log_prob, random_parts = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
     with autocast(config, batch.reward.device):
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
     loss = actor_loss(smallest_value(values, dtype), log_prob, weights.log_temperature.exp())
     grads = gradients(loss / config.micro_batches, params)
     # The target is for each random part: an action with fewer random parts has less entropy.
-    entropy_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
+    entropy_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * random_parts)
     return StageResult(
         # Both gradients are taken before the actor's step; the temperature steps after it.
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
@@ -227,8 +231,8 @@ def bind_sac_update(
         "temperature": Part(TEMPERATURE, settings.temperature_lr),
     }
     stages = [
-        Stage(learn_critics, critic_parts(nets, members, settings.critic_lr), critic_noise),
-        Stage(learn_actor, actor_and_temperature, actor_noise),
+        Stage(learn_critics, critic_parts(nets, members, settings.critic_lr), noise=critic_noise),
+        Stage(learn_actor, actor_and_temperature, noise=actor_noise),
     ]
 
     def member_weights(span: Span) -> SacWeights:
@@ -251,14 +255,16 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
         """Return actions [P, B, *action] in [-1, 1] on observations [P, B, ...], drawn from the actor's policy."""
         mean, log_deviation = actor.gaussian(params, obs)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
-        return sample_action(mean, log_deviation, noise)[0]
+        action, _log_prob, _random_parts = sample_action(mean, log_deviation, noise)
+        return action
 
     return explore
 
 
 def mean_temperature(_config: AlgorithmConfig, members: SacMembers) -> Mapping[str, float]:
     """Return the members' mean temperature."""
-    return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
+    member_count = len(members.tally.skipped)  # the rows after theirs are the champion's
+    return {"temperature": float(members.log_temperature[:member_count].exp().mean())}
 
 
 SAC = Algorithm(

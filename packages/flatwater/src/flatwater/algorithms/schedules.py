@@ -36,12 +36,13 @@ def scheduled_values(config: OnPolicyConfig) -> dict[str, Value]:
     Raises:
         ConfigError: no schedule has the name, or the user's function cannot be imported.
     """
-    names = {setting: getattr(config, schedule) for setting, schedule in config.scheduled.items()}
-    return {
-        setting: _scale(getattr(config.own, setting), find_schedule(name, f"learner.{config.scheduled[setting]}"))
-        for setting, name in names.items()
-        if name != "constant"
-    }
+    values = dict[str, Value]()
+    for setting, schedule_field in config.scheduled.items():  # such as `clip` and `clip_schedule`
+        name = getattr(config, schedule_field)
+        if name != "constant":
+            factor = find_schedule(name, f"learner.{schedule_field}")
+            values[setting] = _scale(getattr(config.own, setting), factor)
+    return values
 
 
 def _scale(base: float, factor: Value) -> Value:
@@ -131,7 +132,14 @@ def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
     if name == "constant":
         return None
     schedule = find_schedule(name, "learner.lr_schedule")
-    return lambda updates: schedule(min(1.0, updates / schedule_updates) if schedule_updates else 0.0)
+
+    def factor(updates: int) -> float:
+        """Return the factor after a number of updates."""
+        # 0 `schedule_updates`: the settings were not prepared for a run, so the schedule stands at its beginning.
+        progress = min(1.0, updates / schedule_updates) if schedule_updates else 0.0
+        return schedule(progress)
+
+    return factor
 
 
 def scheduled_rate(config: AlgorithmConfig, lr: float, updates: Callable[[], int]) -> LearningRate:

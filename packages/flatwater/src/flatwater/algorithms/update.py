@@ -101,14 +101,14 @@ def bind_update(
     def update_(draws: Sequence[Draw]) -> Tensor | None:
         """Learn from a draw for each micro-batch; return |TD error| [P, micro_batches, B], None without any."""
         require(len(draws) == micro_batches, "draws", len(draws), f"{micro_batches} (micro_batches)")
-        draws = keep_single_batch(draws, groups)
+        draws = keep_single_batch(draws, groups)  # a single batch is gathered here, once for all stages
         errors = []
         for stage in bound_stages:
             if (tally.updates + 1) % stage.every == 0:
                 errors += [stage.learn_group_(span, draws) for span in groups]
                 stage.step_()
         if (tally.updates + 1) % every == 0:
-            follow_(members, tau)
+            follow_(members, tau)  # moves the target networks
         # Last, because streams of noise are named by this count: all stages of an update must read the same.
         tally.updates += 1
         td_errors = [error for error in errors if error is not None]
@@ -145,7 +145,8 @@ class _BoundStage:
                 accumulate_(self.gradient_views[name][span], grads, first=number == 0)
             for name, value in result.sums:
                 add_(self.members.tally, name, value, span)
-            errors += [] if result.error is None else [result.error]
+            if result.error is not None:
+                errors.append(result.error)
         return torch.stack(errors, dim=1) if errors else None
 
     def step_(self) -> None:
@@ -169,7 +170,8 @@ def _bind_stage(
         # A part without a norm, such as a temperature, is neither decayed nor clipped.
         decay, clip = (config.weight_decay, config.grad_clip) if part.norm else (0.0, 0.0)
         rate = scheduled_rate(config, part.lr, lambda: members.tally.updates)
-        step_ = bind_step(rows[:member_count], adam, lr=rate, weight_decay=decay, clip=clip, groups=[*weights])
+        spans = [*weights]
+        step_ = bind_step(rows[:member_count], adam, lr=rate, weight_decay=decay, clip=clip, groups=spans)
         steps.append((part.norm, step_))
     learn = bind_compiled(config, stage.learn, config, nets)
     return _BoundStage(

@@ -44,17 +44,18 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
         members = [str(member) for member, value in enumerate(values) if not isfinite(value)]
         if members:
             message = f"{name} is NaN or infinite for member {', '.join(members)}. {not_finite_remedy(name)}"
-            alarms.append(Alarm(NOT_FINITE, name, message, round))
+            alarms.append(Alarm(kind=NOT_FINITE, where=name, message=message, round=round))
     return alarms
 
 
 def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
     """Return an alarm for each named number of the round that is NaN or infinite."""
-    names = [name for name, value in metrics.items() if not isfinite(value)]
-    return [
-        Alarm(NOT_FINITE, name, f"The number {name} is {metrics[name]}. {not_finite_remedy(name)}", round)
-        for name in names
-    ]
+    alarms = []
+    for name, value in metrics.items():
+        if not isfinite(value):
+            message = f"The number {name} is {value}. {not_finite_remedy(name)}"
+            alarms.append(Alarm(kind=NOT_FINITE, where=name, message=message, round=round))
+    return alarms
 
 
 def not_finite_remedy(place: str) -> str:
@@ -65,9 +66,8 @@ def not_finite_remedy(place: str) -> str:
         "would ruin the weights.",
         "weights": "These members are lost; resume from the last checkpoint with lower learning rates.",
     }
-    return remedies.get(
-        place.split("/", maxsplit=1)[0], "Look for the first round with such a number in metrics.jsonl."
-    )
+    group, _, _ = place.partition("/")
+    return remedies.get(group, "Look for the first round with such a number in metrics.jsonl.")
 
 
 def skipped_step_alarms(round: int, skipped_counts: Mapping[str, int], steps: int) -> list[Alarm]:
@@ -80,11 +80,11 @@ def skipped_step_alarms(round: int, skipped_counts: Mapping[str, int], steps: in
     """
     return [
         Alarm(
-            "skipped steps",
-            learner,
-            f"{learner.capitalize()} skipped {count} of {steps} optimizer steps, so it learned less than the "
+            kind="skipped steps",
+            where=learner,
+            message=f"{learner.capitalize()} skipped {count} of {steps} optimizer steps, so it learned less than the "
             "others. A few after a start in bf16 are harmless; lower the learning rates if they go on.",
-            round,
+            round=round,
         )
         for learner, count in skipped_counts.items()
         if count
@@ -136,7 +136,7 @@ def lost_worker_alarms(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
 
     Args:
         round: number of the round.
-        exchange: the ledger's record of the workers; see `Run.exchange`.
+        exchange: figures about the workers in the round; `lost` is their number, `moved` the bytes sent and received.
     """
     if not exchange.get("lost"):
         return []
@@ -148,7 +148,7 @@ def lost_worker_alarms(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
 
 
 def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Count the alarms in `counts`, by kind and place. Returns the alarms that had no count before."""
+    """Count the alarms in `counts`, by kind and place; return the alarms that were not counted before."""
     new_alarms = []
     for alarm in alarms:
         if not counts[alarm.kind, alarm.where]:
@@ -158,9 +158,9 @@ def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) 
 
 
 def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
-    """Return a list of alarms for each kind."""
-    # Sorted, as `groupby` only groups neighbours.
-    return [[*group] for _, group in groupby(sorted(alarms, key=_kind_title), key=_kind_title)]
+    """Return a list of alarms for each kind, in the alphabetical order of the kinds."""
+    sorted_alarms = sorted(alarms, key=_kind_title)  # `groupby` only groups neighbours
+    return [[*group] for _, group in groupby(sorted_alarms, key=_kind_title)]
 
 
 def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:

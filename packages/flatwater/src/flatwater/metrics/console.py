@@ -73,12 +73,17 @@ class ConsoleTable:
             clock: returns seconds; tests give their own.
         """
         self._total, self._console, self._rounds_done, self._clock = total_rounds, console, rounds_done, clock
-        self._layout, self._columns = layout, list[Column]()
+        self._layout = layout
+        self._columns = list[Column]()  # chosen anew with each header
         self._rows_printed = 0
         self._shown_resident = 0.0  # resident bytes in the last line about memory
         self._round_times: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
-        self._run_began_at = self._round_began_at = self._phase_began_at = self._last_refresh = clock()
-        self._last_line_at = self._run_began_at
+        time_now = clock()
+        self._run_began_at = time_now
+        self._round_began_at = time_now
+        self._phase_began_at = time_now
+        self._last_refresh = time_now  # of the bar
+        self._last_line_at = time_now  # a row, or a line about the progress of a round
         self._rounds_at_start = rounds_done
         self._phase, self._phase_steps = "", (0, 0)  # complete steps of the phase, and all its steps
         self._progress_bar, self._task = _progress_bar(console)
@@ -102,7 +107,7 @@ class ConsoleTable:
         """Remove the bar, and print the time that the rounds took."""
         self._exit_stack.close()  # ends the thread first, which must not draw a removed bar
         self._progress_bar.stop()
-        if pace := self.pace_text():
+        if pace := self.pace_text():  # empty if no round has ended
             self._print_text(pace, "dim")
 
     def show_phase(self, name: str, steps_done: int, total: int) -> None:
@@ -115,7 +120,7 @@ class ConsoleTable:
         elif time_now - self._last_refresh < REFRESH_SECONDS and steps_done < total:
             return
         self._last_refresh = time_now
-        if self._progress_bar.disable:
+        if self._progress_bar.disable:  # the output is not a terminal
             return
         self._progress_bar.update(
             self._task,
@@ -130,7 +135,8 @@ class ConsoleTable:
     def report_progress_(self) -> None:
         """Print how far a long round has come, if nothing was printed for 10 seconds; on a terminal, update the bar."""
         # In the ticker's thread; rich's bar has its own lock.
-        time_now, (done_steps, total) = self._clock(), self._phase_steps
+        time_now = self._clock()
+        done_steps, total = self._phase_steps
         if not is_due(time_now, self._round_began_at, self._last_line_at):
             return
         self._last_line_at = time_now
@@ -145,12 +151,13 @@ class ConsoleTable:
         texts = [f"{format_duration(time_now - self._round_began_at)} so far"]
         if self._phase:  # once all its steps are done, the next phase is at work on its first step
             texts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
+        # In the first round the forecast is of the phase alone: there is none once its steps are done.
         forecast = self._time_left_text(time_now, done_steps, total) if done_steps < total or self._round_times else ""
         texts += [step_progress, forecast]
         self._print_text(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, texts))}", "dim")
 
     def end_round(self) -> RoundTime:
-        """End the current round. Returns its time, for `print_row`, which prints its row now or later."""
+        """End the current round, and return its time, by which `print_row` prints its row now or later."""
         time_now = self._clock()
         self._round_times.append(time_now - self._round_began_at)
         self._round_began_at = self._last_line_at = time_now
@@ -192,6 +199,7 @@ class ConsoleTable:
                 "dim",
             )
         resident = metrics.get(RESIDENT_COLUMN.name, 0.0)
+        # The line about memory is printed again only where resident memory has changed by a share.
         if memory and abs(resident - self._shown_resident) >= SHOWN_CHANGE_SHARE * self._shown_resident:
             self._shown_resident = resident
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, ROUND_WIDTH + 1), expand=False))
@@ -210,20 +218,21 @@ class ConsoleTable:
             return float("nan")
         pace = median(self._round_times)
         # A round that already takes longer than the median counts as about to end.
-        return pace * max(0, self._total - self._rounds_done - 1) + max(0.0, pace - (now - self._round_began_at))
+        present_round_left = max(0.0, pace - (now - self._round_began_at))
+        return pace * max(0, self._total - self._rounds_done - 1) + present_round_left
 
     def _time_left_text(self, now: float, steps_done: int, total: int) -> str:
         """Return a text with the time left of the run, or of the phase in the first round; empty if unknown."""
         if self._round_times:
             return f"run: {short_duration(self.seconds_left(now))} left"
         elapsed_seconds = now - self._phase_began_at
-        return (
-            f"phase: {short_duration(elapsed_seconds / steps_done * (total - steps_done))} left"
-            if steps_done and elapsed_seconds
-            else ""
-        )
+        if not steps_done or not elapsed_seconds:  # no step was measured yet
+            return ""
+        seconds_left = elapsed_seconds / steps_done * (total - steps_done)
+        return f"phase: {short_duration(seconds_left)} left"
 
     def _print_text(self, line: str, style: str = "") -> None:
+        """Print a line in a style of rich, such as `dim`; nothing on a quiet console."""
         # A quiet console would still lay the line out, at a quarter of the cost of recording a plain round.
         if self._console.quiet:
             return

@@ -155,6 +155,7 @@ def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[
     for record in records:
         require_numbers(path, record)
     names = dict.fromkeys(name for record in records for name in record)
+    # None is a number that was not finite, or that the record lacks.
     return {name: [nan if (value := record.get(name)) is None else value for record in records] for name in names}
 
 
@@ -165,18 +166,20 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
         OSError: a line is longer than `MAXIMUM_LINE`.
     """
     while line := file.readline(MAXIMUM_LINE):
-        if len(line) == MAXIMUM_LINE and not line.endswith(b"\n"):
+        if len(line) == MAXIMUM_LINE and not line.endswith(b"\n"):  # only a part of the line was read
             raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MAXIMUM_LINE)}")
         yield line
 
 
 def finite_points(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the rounds whose value is finite, and these values."""
+    # Not strict: the values are an empty list where a run has no such metric.
     points = [(round_, value) for round_, value in zip(rounds, values, strict=False) if isfinite(value)]
     return [round_ for round_, _ in points], [value for _, value in points]
 
 
 def _is_torn_last(lines: list[bytes], number: int) -> bool:
+    """Return whether line `number`, counted from 1, is the last and half-written."""
     return number == len(lines) and parse_record(lines[-1]) is None
 
 

@@ -58,6 +58,7 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
 
 
 def _lines_with_text(file: BufferedReader, texts: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the lines that have one of the texts; the text `b""` is in every line."""
     return (line for line in bounded_lines(file) if any(text in line for text in texts))
 
 
@@ -75,7 +76,7 @@ class FollowedFile:
 
 
 def rewind_if_replaced_(tail: FollowedFile) -> bool:
-    """Return whether the file was replaced or became shorter; then the next read begins at its first line."""
+    """Return whether the file was replaced or became shorter; if so, let the next read begin at its first line."""
     try:
         status = tail.path.stat()
     except FileNotFoundError:

@@ -53,6 +53,7 @@ def last_lines_start(file: BufferedReader, lines: int) -> int:
     while position > 0:
         if size - position > line_breaks_left * MAXIMUM_LINE:  # too few line breaks for a file of records
             raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MAXIMUM_LINE)}")
+        # A block before those that were read; the first is smaller.
         step = min(FIRST_BLOCK_BYTES if position == size else BLOCK_BYTES, position)
         position -= step
         file.seek(position)
@@ -91,7 +92,8 @@ def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
     """Return the last finite number of this name before the offset `end`; None if `MAXIMUM_SEARCH_BYTES` have none."""
     # The text of the name is searched backwards from `end`, as parsing each line would take long.
     key = json.dumps(name).encode()
-    # The repetitions are bounded, so that the expression takes a bounded time for each byte of a hostile line.
+    # A number in JSON, between its name and a comma or the end of the object. The repetitions are bounded, so that the
+    # expression takes a bounded time for each byte of a hostile line.
     pattern = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
     overlap = len(key) + MAXIMUM_DIGITS  # blocks overlap, so that no number is cut in two
     position = size = end

@@ -18,6 +18,7 @@ _SCALED_DECIMALS = ((9.95, 1), (999.5, 0))
 def short_number(value: float) -> str:
     """Return a number below 10^21 in at most 5 characters: `-9.99`, `-99.9`, `-999`, `1.2k`, `123M`, `nan`, `-inf`."""
     scaled_value = value
+    # In units, thousands, millions and so on, until the number is short enough.
     for suffix in ("", *"kMGTPE"):
         for limit, decimals in _SCALED_DECIMALS if suffix else _PLAIN_DECIMALS:
             if abs(scaled_value) < limit:
@@ -51,6 +52,7 @@ def short_duration(seconds: float) -> str:
     if minutes < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02d}"
     hours = round(seconds / HOUR)
+    # From ten days on without hours, for which 5 characters have no room.
     return f"{hours // 24}d{hours % 24}h" if hours < 10 * 24 else f"{hours // 24}d"
 
 
@@ -100,7 +102,7 @@ def nonzero_percent(value: float, decimals: int = 0) -> str:
     if value and isfinite(value):
         # At least as many decimals as the first digit that is not 0 needs.
         decimals = max(decimals, ceil(-log10(abs(100 * value))))
-    return f"{value:+z.{decimals}%}"
+    return f"{value:+z.{decimals}%}"  # `z`: no minus before a zero
 
 
 def whole_megabytes(value: float) -> str:

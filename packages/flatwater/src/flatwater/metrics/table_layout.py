@@ -58,6 +58,7 @@ class TableLayout:
 
     def fitting_columns(self, width: int) -> tuple[Column, ...]:
         """Return all columns if they fit into `width` characters, else those that are not dispensable."""
+        # The line of titles is as wide as the table.
         if len(title_line(self.columns, self.short_title)) <= width:
             return self.columns
         return tuple(column for column in self.columns if column.title not in self.dispensable)
@@ -71,8 +72,8 @@ def group_line(columns: Sequence[Column]) -> str:
         if is_first:
             width = sum(other.width for other in columns if other.group == column.group)
             name = f" {column.group} "
-            # Without the space on the left of the group; a dash on each side of the name at least.
-            has_room = len(name) + 1 < width - 1
+            # The first character of `width` is a space before the group. Dashes need a place on each side of the name.
+            has_room = len(name) + 2 <= width - 1
             line += " " + (name.center(width - 1, "-") if has_room else name.strip().rjust(width - 1))
         # A later column of a group adds nothing: the name spans the whole group.
         elif not column.group:

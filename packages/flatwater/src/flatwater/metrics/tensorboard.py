@@ -50,7 +50,8 @@ class TensorBoardSink:
             folder.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads the files of a folder in the order of their names, so this file's number must be the
             # largest, even if the clock was set back.
-            numbers = (int(match[1]) for path in folder.iterdir() if (match := _EVENT_FILE_NAME.match(path.name)))
+            matches = (_EVENT_FILE_NAME.match(path.name) for path in folder.iterdir())
+            numbers = [int(match[1]) for match in matches if match]
             file_number = max(time.time_ns(), max(numbers, default=0) + 1)
             self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
@@ -68,7 +69,8 @@ class TensorBoardSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
-        # The summary is built from bytes, as an object for each number would take four times as long.
+        # The summary is built from bytes, as an object for each number would take four times as long. Infinities and
+        # NaN are not `<=` any number.
         values = [
             _encode_tag(name) + _pack_float(value) for name, value in metrics.items() if abs(value) <= MAXIMUM_FLOAT32
         ]
@@ -101,21 +103,23 @@ def _encode_tag(name: str) -> bytes:
 def encode_record(content: bytes) -> bytes:
     """Return a record of an event file: the length, its checksum, the content, its checksum.
 
-    It replaces tensorboard's `RecordWriter`, whose import takes a quarter of a second, for clients of clouds.
+    It replaces tensorboard's `RecordWriter`, whose module also imports clients of clouds, in a quarter of a second.
     """
-    length = struct.pack("<Q", len(content))  # 8 bytes, and 4 of each checksum, little-endian
-    return length + struct.pack("<I", _masked_checksum(length)) + content + struct.pack("<I", _masked_checksum(content))
+    length = struct.pack("<Q", len(content))  # 8 bytes, little-endian
+    length_checksum = struct.pack("<I", _masked_checksum(length))  # 4 bytes
+    return length + length_checksum + content + struct.pack("<I", _masked_checksum(content))
 
 
 def _make_crc_tables() -> Array:
     """Return the table [CRC_BLOCK_BYTES, 256] of CRCs: entry [n, b] is the CRC of byte b and n zero bytes."""
     # Row 0, of each byte alone, bit by bit; then a row for each further zero byte behind it.
-    row: Array = np.arange(256, dtype=np.uint32)
+    first_row: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)
-    rows = [row]
+        # Shifted by one bit; the polynomial is XORed where the bit shifted out is 1.
+        first_row = first_row >> np.uint32(1) ^ first_row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)
+    rows = [first_row]
     while len(rows) < CRC_BLOCK_BYTES:
-        rows.append(row[rows[-1] & np.uint32(0xFF)] ^ rows[-1] >> np.uint32(8))
+        rows.append(first_row[rows[-1] & np.uint32(0xFF)] ^ rows[-1] >> np.uint32(8))
     return np.stack(rows)
 
 
@@ -128,8 +132,9 @@ _FOLLOWING_ZEROS = np.arange(CRC_BLOCK_BYTES)[::-1]
 
 def _masked_checksum(content: bytes) -> int:
     """Return the CRC-32C of the content, masked as in TensorFlow's files."""
+    crc = 0xFFFFFFFF  # CRC-32C begins with all bits set, and ends with all bits inverted
     # The first bytes one by one, so that whole blocks are left.
-    crc, leading_bytes = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES
+    leading_bytes = len(content) % CRC_BLOCK_BYTES
     for byte in content[:leading_bytes]:
         crc = _TABLE_0[(crc ^ byte) & 0xFF] ^ crc >> 8
     # The CRC of a block is the XOR of the table's entries for its bytes; the CRC before the block enters through its
@@ -139,5 +144,5 @@ def _masked_checksum(content: bytes) -> int:
         first, second, third, fourth = crc.to_bytes(4, "little")
         crc = block ^ _TABLE_LAST[first] ^ _TABLE_LAST_2[second] ^ _TABLE_LAST_3[third] ^ _TABLE_LAST_4[fourth]
     crc ^= 0xFFFFFFFF
-    rotated_crc = crc >> 15 | crc << 17
-    return (rotated_crc + CRC_MASK_DELTA) & 0xFFFFFFFF
+    rotated_crc = crc >> 15 | crc << 17  # to the right by 15 of 32 bits
+    return (rotated_crc + CRC_MASK_DELTA) & 0xFFFFFFFF  # 32 bits

@@ -35,7 +35,8 @@ def preset_settings(config_type: type[Any], given_settings: Mapping[str, Any]) -
     """
     name = given_settings.get(PRESET)
     defaults = {field.name: field.default for field in fields(config_type)}
-    if not isinstance(name, str) or PRESET not in defaults:  # the settings' own check tells a value of another type
+    # Without a preset, or in a recipe that has none. A value of another type is refused by the settings' own check.
+    if not isinstance(name, str) or PRESET not in defaults:
         return {}
     recipe, env = str(defaults["trainer"]), str(given_settings.get("env") or defaults["env"])
     learner = given_settings.get("learner")
@@ -63,7 +64,8 @@ def preset_settings(config_type: type[Any], given_settings: Mapping[str, Any]) -
 
 def preset_note(config: Any) -> Iterator[str]:  # noqa: ANN401  (settings of a recipe)
     """Yield a line, at the start and in the plan, if the run's preset asks for what Flatwater does not have."""
-    # Nothing is refused here: a run keeps its settings, whatever becomes of the preset that they came from.
+    # Nothing is refused here: a run keeps its settings, whatever becomes of the preset that they came from. A file is
+    # named by its recipe.
     file = next((file for file in _preset_files(config.preset) if file.stem == config.trainer), None)
     settings = None if file is None else _environment_table(read_toml(file), config.env)
     if settings and LEFT_OUT in settings:
@@ -98,7 +100,7 @@ def _recipe_tables(name: str, recipe: str) -> dict[str, Any]:
 
 
 def _environment_ids(tables: Mapping[str, Any]) -> list[str]:
-    """Return the IDs of all environments of a preset's file."""
+    """Return the IDs of all environments of a preset's file: those with a table, and newer versions of these."""
     return [name for name in {**tables, **tables.get(NEWER, {})} if name not in (SHARED, NEWER)]
 
 
@@ -108,5 +110,5 @@ def _environment_table(tables: Mapping[str, Any], env: str) -> dict[str, Any] | 
     env_id = (gymnasium_id(env) or "").rpartition(":")[2]
     if env_id not in _environment_ids(tables):
         return None
-    id_with_settings = tables.get(NEWER, {}).get(env_id, env_id)
+    id_with_settings = tables.get(NEWER, {}).get(env_id, env_id)  # of the version that has a table
     return merge_tables(tables[SHARED], tables[id_with_settings])

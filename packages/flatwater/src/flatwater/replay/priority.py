@@ -78,6 +78,7 @@ def add_priorities_(
         emptied_places: other places, whose transitions are gone.
     """
     mass, top = host_view(priorities.mass), host_view(priorities.top)
+    # True counts as 1, and False as 0.
     mass[host_view(places)] = top if is_drawable is None else top * host_view(is_drawable)
     _sum_blocks_(priorities, places)
     if emptied_places is not None:
@@ -103,7 +104,7 @@ def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
     """Renew the sums of the blocks of these places, whose masses have changed."""
     if not priorities.changed:  # if True, the next draw renews all sums
         mass, sums, blocks = host_view(priorities.mass), host_view(priorities.sums), host_view(places) // BLOCK_PLACES
-        sums[blocks] = _running_sums(mass, sums, blocks)[:, -1]
+        sums[blocks] = _running_sums(mass, sums, blocks)[:, -1]  # the last is the sum of the whole block
 
 
 def _running_sums(mass: Any, sums: Any, blocks: Any) -> Any:  # noqa: ANN401  (tensors, or arrays of NumPy)
@@ -145,10 +146,10 @@ def priority_masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Te
 def draw_prioritised(
     priorities: Priorities, shape: tuple[int, ...], rng: torch.Generator
 ) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"] | None]:
-    """Draw places with replacement, and return them with their importance weights (N p) ** -beta.
+    """Draw places with replacement; return them, and their importance weights (N p) ** -beta.
 
     Weights are divided by the largest of their row, the last axis of `shape`, so that the members' batches do not
-    depend on each other; there are none where all places are drawn alike. At least one place must hold a transition.
+    depend on each other. They are None where all places are drawn alike. At least one place must hold a transition.
     """
     if priorities.changed:
         _renew_sums_(priorities)
@@ -162,7 +163,7 @@ def draw_prioritised(
     point_in_block = _below_end(point - torch.where(block > 0, block_ends[block - 1], 0), place_ends[..., -1])
     place_in_block = torch.searchsorted(place_ends, point_in_block.unsqueeze(-1), right=True).squeeze(-1)
     index = block * BLOCK_PLACES + place_in_block
-    if not priorities.alpha:
+    if not priorities.alpha:  # all masses are equal
         return index, None
     # N and the total mass cancel when the weights are divided by the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
@@ -174,7 +175,7 @@ def _renew_sums_(priorities: Priorities) -> None:
     sums = priorities.sums
     for low in range(0, len(sums), BLOCKS_AT_ONCE):
         span = slice(low, low + BLOCKS_AT_ONCE)
-        sums[span] = _running_sums(priorities.mass, sums, span)[:, -1]
+        sums[span] = _running_sums(priorities.mass, sums, span)[:, -1]  # the last is the sum of the whole block
     priorities.changed = False
 
 

@@ -103,7 +103,7 @@ def build_ring(
         terminated=filled_tensor(0, slots, dtype=torch.bool, device=device),
         priorities=build_priorities(slots, device, alpha=config.alpha if config.prioritised else 0.0, beta=config.beta),
         head=filled_tensor(-1, envs, dtype=torch.int64, device=device),
-        # As if an episode had ended: no transition begins before an env's first observation.
+        # True, as if an episode had ended: no transition begins before an env's first observation.
         ended=filled_tensor(1, envs, dtype=torch.bool, device=device),
     )
 
@@ -127,13 +127,13 @@ def _allocate_slots(space: Space, slots: int, device: torch.device, name: str) -
             f"{name} = {space}: expected a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict of these. "
             "Turn its values into arrays of one shape with an observation or action wrapper."
         )
-    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype  # torch's counterpart of NumPy's dtype
     return filled_tensor(0, slots, *space.shape, dtype=dtype, device=device)
 
 
 def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:
     """Begin an episode of these envs with the observations `obs` [k, ...]; a running episode of theirs is truncated."""
-    head = (ring.head[envs] + 1) % _slots_per_env(ring)
+    head = (ring.head[envs] + 1) % _slots_per_env(ring)  # the slot after the newest; after the last slot the first
     ring.head[envs] = head
     ring.ended[envs] = False
     slots = envs * _slots_per_env(ring) + head
@@ -165,6 +165,7 @@ def append_(
         truncated: the episode was cut; `next_obs` still has a value.
         next_obs: [E, ...] in the observation space's structure.
     """
+    # These share the ring's memory: what is written into `head` and `has_ended` is in the ring.
     length, head, has_ended = _slots_per_env(ring), host_view(ring.head), host_view(ring.ended)
     stream_starts = host_view(torch.arange(0, ring.reward.numel(), length, device=ring.reward.device))
     # `head` is -1 before an env's first observation; its `has_ended` flag then makes the write below undrawable.
@@ -235,7 +236,7 @@ def gather(
         gamma: discount of each step but the first, whose discount the learner applies.
     """
     last_slot, reward = index, ring.reward[index]
-    factor = torch.ones_like(reward)
+    factor = torch.ones_like(reward)  # discount of the last reward that was added
     is_continued = torch.ones_like(index, dtype=torch.bool)
     for _ in range(steps - 1):
         next_slot = _next_slot(ring, last_slot)

@@ -65,15 +65,16 @@ def holdout_blocks(run: RunRecords) -> Iterator[Block]:
 
 def course_chart(run: RunRecords) -> Chart:
     """Return a chart of the recipe's curves over the rounds, without those that have no point yet."""
+    # Not strict: there is a colour even if a recipe has no curve.
     curves = [
         metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED_COLOUR else 1.6)
         for (title, metric), colour in zip(run.recipe.curves.items(), _curve_colours(run.recipe), strict=False)
     ]
     nonempty = [curve for curve in curves if curve.x]
-    # The last curve is left out while it has no point yet. A chart of one curve has no legend that names it.
-    if curves[-1:] == nonempty[-1:]:
+    has_last_curve = curves[-1:] == nonempty[-1:]  # it is left out while it has no point yet
+    if has_last_curve:
         reading = "The run is judged by the last curve."
-    else:
+    else:  # a chart of one curve has no legend that names it
         reading = f"The curve: {nonempty[0].name}." if len(nonempty) == 1 else ""
     return Chart(
         title="What was learned",
@@ -108,7 +109,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
             ],
             y=Axis(rows=list(rows)),
             height=360,
-            weight=2 / 3,
+            weight=2 / 3,  # width beside the curves, whose chart has 1
         )
     ]
 
@@ -136,14 +137,16 @@ def agent_charts(run: RunRecords) -> Iterator[Block]:
     beginning = f"evaluation/{run.recipe.trained}/"
     titles = {name: name.removeprefix(beginning) for name in run.metrics if name.startswith(beginning)}
     if titles:
-        yield numbers_grid(run, dict([*titles.items()][:MAXIMUM_OWN]), title="Held-out returns by agent")
+        first_titles = dict([*titles.items()][:MAXIMUM_OWN])
+        yield numbers_grid(run, first_titles, title="Held-out returns by agent")
 
 
 def own_number_charts(run: RunRecords) -> Iterator[Block]:
     """Yield a grid of small charts of the numbers that the user has logged; nothing if there are none."""
-    titles = {name: name for name in run.metrics if is_own(name)}
-    if titles:
-        yield numbers_grid(run, dict([*titles.items()][:MAXIMUM_OWN]), title="")
+    names = [name for name in run.metrics if is_own(name)]
+    if names:
+        titles = {name: name for name in names[:MAXIMUM_OWN]}
+        yield numbers_grid(run, titles, title="")
 
 
 def numbers_grid(run: RunRecords, titles: Mapping[str, str], *, title: str, reading: str = "") -> Grid:
@@ -183,16 +186,14 @@ def returns_lines(metrics: Metrics, trained_player: str, levels: Mapping[str, st
     if "return/mean" in metrics:
         lines.append(metric_line(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
     for name, colour in levels.items():
-        _, level = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
-        if level:
-            y = [level[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
+        _, baseline_returns = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
+        if baseline_returns:
+            y = [baseline_returns[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
             lines.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
-    if finite_points(rounds, metrics.get(f"evaluation/{trained_player}", []))[0]:
-        lines.append(
-            metric_line(
-                metrics, f"evaluation/{trained_player}", f"{trained_player}, held out", JUDGED_COLOUR, width=2.4
-            )
-        )
+    title = f"{trained_player}, held out"
+    held_out_line = metric_line(metrics, f"evaluation/{trained_player}", title, JUDGED_COLOUR, width=2.4)
+    if held_out_line.x:  # without a point before the first evaluation
+        lines.append(held_out_line)
     return lines
 
 

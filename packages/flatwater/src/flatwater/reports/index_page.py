@@ -46,7 +46,7 @@ def _state_tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
     for state in STATE_ORDER:
         if count[state]:
             yield Tile(state, str(count[state]), kind="bad" if state == "unreadable" else "")
-    yield Tile("together", short_bytes(sum(run.bytes for run in runs)), "on the disk")
+    yield Tile("together", short_bytes(sum(run.bytes for run in runs)), below="on the disk")
 
 
 def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: str | None) -> Iterator[Block]:
@@ -88,9 +88,9 @@ def _run_cells(run: RunLine, folder: Path, page_folder: Path, sort: str | None, 
     # Relative, so that links hold where both folders are moved together; quoted, as names may hold spaces and more.
     href = quote(os.path.relpath(report.resolve(), page_folder)) if report.is_file() else ""
     return (
-        Piece(run.name, "", href),
+        Piece(run.name, kind="", href=href),
         run.trainer,
-        Piece(run.state, f"state {run.state}"),
+        Piece(run.state, kind=f"state {run.state}"),
         *([", ".join(run.tag)] if with_tags else []),
         f"{run.done}/{run.rounds}",
         shown_score(run, sort),

@@ -59,13 +59,14 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
     has_others = any(resident_parts(line, groups)[OTHERS] / highest > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if has_others else []), SLACK, REST]
     levels = _plan_levels(plan, ledger[-1])
+    # The upper end of the axis: a level far above the memory used is not drawn.
     top = max([highest, *(level.bytes for level in levels if level.bytes <= BUDGET_VIEW_RATIO * highest)])
     rounds = [line.round for line in ledger]
     lines = [
         Line(
             name=level.name,
             x=axis_ends(rounds),
-            y=[level.bytes / size] * 2,
+            y=[level.bytes / size] * 2,  # the same at both ends
             colour=level.colour,
             width=1.5,
             dashed=True,
@@ -147,14 +148,14 @@ def unaccounted_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     """Return a chart of unaccounted memory and allocator slack, which next to all memory are too thin to see."""
     unit, size = byte_unit([value for line in ledger for value in (line.unaccounted, line.slack)])
     rounds = [line.round for line in ledger]
-    curves = ((REST, [line.unaccounted for line in ledger]), (SLACK, [line.slack for line in ledger]))
+    curves = {REST: [line.unaccounted for line in ledger], SLACK: [line.slack for line in ledger]}
     return Chart(
         title="What nobody owns",
         reading="Both lines must stay level. Unaccounted memory that grows belongs to objects outside the state; "
         "slack that grows is memory that the program has freed and the allocator keeps.",
         marks=[
             Line(name=name, x=rounds, y=[value / size for value in values], colour=PART_COLOURS[name])
-            for name, values in curves
+            for name, values in curves.items()
         ],
         x=round_axis(rounds, round_name),
         y=Axis(unit=f" {unit}", from_zero=True),
@@ -187,16 +188,17 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
         for name in phase_names(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
-    # Zeros mark rounds without a measurement, so they are left out of the means.
-    measured_rates = (
-        [rate for rate in by_round.values() if isfinite(rate) and rate] for by_round in rates_by_phase.values()
-    )
-    means = [sum(rates) / len(rates) for rates in measured_rates if rates]
-    logarithmic = bool(means) and max(means) > LOGARITHMIC_RATIO * min(means)
-    scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
+    means = []
+    for by_round in rates_by_phase.values():
+        # A zero marks a round without a measurement.
+        measured_rates = [rate for rate in by_round.values() if isfinite(rate) and rate]
+        if measured_rates:
+            means.append(sum(measured_rates) / len(measured_rates))
+    is_logarithmic = bool(means) and max(means) > LOGARITHMIC_RATIO * min(means)
+    scale_sentence = " The axis is logarithmic: the same distance is the same factor." if is_logarithmic else ""
     return Chart(
         title="Steps per second by phase",
-        reading=f"A falling line is a phase whose steps take longer from {round_name} to {round_name}.{scale}",
+        reading=f"A falling line is a phase whose steps take longer from {round_name} to {round_name}.{scale_sentence}",
         marks=[
             Line(
                 name=name,
@@ -208,14 +210,14 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
             for name, by_round in rates_by_phase.items()
         ],
         x=round_axis([line.round for line in ledger], round_name),
-        y=Axis(kind="log") if logarithmic else Axis(from_zero=True),
+        y=Axis(kind="log") if is_logarithmic else Axis(from_zero=True),
         height=260,
     )
 
 
 def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]], round_name: str) -> Chart:
     """Return a chart with a column for each round: the seconds of its phases, stacked."""
-    # Half a column on either side; thinned rounds lie further apart.
+    # Half of the mean distance between two rounds, which lie further apart if they are thinned.
     half_width = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
     return Chart(
         title="Where the time goes",
@@ -233,11 +235,11 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]], 
 
 def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
     """Return a chart of each phase's temporary bytes: as planned, and the highest that was measured."""
-    highest = {
-        name: max(peaks)
-        for name in phase_names(ledger)
-        if (peaks := [line.phases[name].peak or 0 for line in ledger if name in line.phases])
-    }
+    highest = {}
+    for name in phase_names(ledger):
+        # None: the peak was not measured.
+        highest[name] = max(line.phases[name].peak or 0 for line in ledger if name in line.phases)
+    # Reversed, as rows of horizontal bars are drawn from below.
     names = list(reversed([*plan.transients, *(name for name in highest if name not in plan.transients)]))
     unit, size = byte_unit([*plan.transients.values(), *highest.values()])
     bars = (("measured, highest", highest, "--owner-1"), ("planned", plan.transients, "--base"))
@@ -257,7 +259,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
         ],
         x=Axis(unit=f" {unit}"),
         y=Axis(rows=names),
-        height=90 + 44 * len(names),
+        height=90 + 44 * len(names),  # in pixels: title and axis, and a row for each phase
     )
 
 

@@ -48,7 +48,7 @@ def run_page(run: RunRecords) -> str:
     name = run.path.resolve().name
     return document(
         name,
-        heading=[name, " ", Piece(run.state, f"state {run.state}")],
+        heading=[name, " ", Piece(run.state, kind=f"state {run.state}")],
         subtitle=_page_subtitle(run),
         tiles=_head_tiles(run),
         sections=page_sections(run),
@@ -97,20 +97,21 @@ def _head_tiles(run: RunRecords) -> list[Tile]:
     title, metric = run.recipe.judged_curve
     finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if finite:
-        tiles.append(Tile(title, f"{finite[-1]:.4g}", f"{finite[0]:.4g} at first", ""))
-    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _pace_text(run), ""))
+        tiles.append(Tile(title, f"{finite[-1]:.4g}", below=f"{finite[0]:.4g} at first"))
+    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", below=_pace_text(run)))
     if run.ledger:
         line = run.ledger[-1]
         budget = (
             f"{line.resident / line.budget:.0%} of the budget of {format_bytes(line.budget)}" if line.budget else ""
         )
-        tiles.append(Tile("resident", short_bytes(line.resident), budget, ""))
-        share = 1 - abs(line.unaccounted) / line.resident if line.resident else 1.0
-        tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
+        tiles.append(Tile("resident", short_bytes(line.resident), below=budget))
+        owned_share = 1 - abs(line.unaccounted) / line.resident if line.resident else 1.0
+        tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), below=f"{owned_share:.1%} have an owner"))
     grave_count = sum(VERDICTS[finding.verdict].is_grave for _, finding in run.findings)
-    if run.findings or run.ledger:
+    if run.findings or run.ledger:  # else memory was not watched
         judgement = "memory is flat" if not run.findings else f"{grave_count} to act on"
-        tiles.append(Tile("findings", str(len(run.findings)), judgement, "bad" if grave_count else "good"))
+        kind = "bad" if grave_count else "good"
+        tiles.append(Tile("findings", str(len(run.findings)), below=judgement, kind=kind))
     return tiles
 
 
@@ -120,12 +121,13 @@ def _headline_tile(recipe: Description, result: Mapping[str, Any]) -> Tile:
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
     texts = {name: "-" if number is None else headline.write(number) for name, number in numbers.items()}
     own_text, baseline_text = texts.get(recipe.trained, "-"), texts.get(headline.against, "-")
-    return Tile(headline.title, own_text, write_value(headline.said, baseline_text))
+    comparison = write_value(headline.said, baseline_text)  # such as `21.40 by chance`
+    return Tile(headline.title, own_text, below=comparison)
 
 
 def _pace_text(run: RunRecords) -> str:
     """Return the time of a round and of all rounds and, in training, the time left; or that no round has ended."""
-    times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
+    times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]  # of each phase, by round
     round_seconds = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not round_seconds:
         return "none has ended"
@@ -154,6 +156,7 @@ def memory_section(run: RunRecords) -> Iterator[Block]:
     if run.ledger:
         yield memory_chart(run.ledger, run.plan, run.recipe.layout.round)
         if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN_SHARE:
+            # The owners once more, without the libraries, next to which they cannot be seen.
             yield owned_chart(run.ledger, run.recipe.layout.round)
         yield unaccounted_chart(run.ledger, run.recipe.layout.round)
     elif run.metrics.get("memory/resident"):
@@ -178,22 +181,22 @@ def planned_and_held_section(run: RunRecords) -> Iterator[Block]:
     line = run.ledger[-1]
     rows = planned_and_held_rows(run.plan, line)
     # Compared by owner, as the sums of a group may hide two owners that differ.
-    differing = sum(planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows)
-    if differing:
+    difference_count = sum(planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows)
+    if difference_count:
         gpu_text = ", or state that lies on the GPU" if line.cuda_allocated is not None else ""
         verdict = (
-            f"{differing} of {len(rows)} owners differ from the plan. Less than planned: pages that are not used yet"
-            f"{gpu_text}."
+            f"{difference_count} of {len(rows)} owners differ from the plan. Less than planned: pages that are not "
+            f"used yet{gpu_text}."
         )
     else:
         verdict = f"Each of the {len(rows)} owners holds what was planned, to the byte."
-    yield Paragraph(f"{verdict} Round {line.round}.", "missing" if differing else "calm")
+    yield Paragraph(f"{verdict} Round {line.round}.", "missing" if difference_count else "calm")
     groups = _group_sizes(rows)
     shown_groups, small_groups = groups[:MAXIMUM_GROUPS], groups[MAXIMUM_GROUPS:]
     if small_groups:
         shown_groups.append(_sum_sizes(f"{len(small_groups)} smaller", small_groups))
     yield _planned_table([*shown_groups, _sum_sizes("all owners", rows)], exact=False)
-    if len(rows) > len(groups):
+    if len(rows) > len(groups):  # a group has several owners
         yield Folded(f"All {len(rows)} owners, in bytes", _planned_table(rows, exact=True))
 
 
@@ -206,7 +209,8 @@ def _group_sizes(rows: Sequence[OwnerSizes]) -> list[OwnerSizes]:
     for path, planned_bytes, held_bytes in rows:
         name = ".".join(path.split(".")[:OWNER_DEPTH])
         groups.setdefault(name, []).append((path, planned_bytes, held_bytes))
-    return sorted((_sum_sizes(name, members) for name, members in groups.items()), key=lambda row: -row[1])
+    sizes = [_sum_sizes(name, members) for name, members in groups.items()]
+    return sorted(sizes, key=lambda row: row[1], reverse=True)  # by the planned bytes
 
 
 def _sum_sizes(name: str, rows: Sequence[OwnerSizes]) -> OwnerSizes:
@@ -217,12 +221,14 @@ def _sum_sizes(name: str, rows: Sequence[OwnerSizes]) -> OwnerSizes:
 def workers_section(line: LedgerLine) -> Iterator[Block]:
     """Yield a table of each worker's bytes against the plan, and whether its state is as planned."""
     yield Heading("Workers")
-    differing = [worker for worker in line.workers if worker.unplanned]
-    verdict = "holds what was planned, to the byte" if not differing else f"but {len(differing)} holds what was planned"
+    difference_count = sum(bool(worker.unplanned) for worker in line.workers)
+    verdict = (
+        f"but {difference_count} holds what was planned" if difference_count else "holds what was planned, to the byte"
+    )
     yield Paragraph(
         f"The state of each of {len(line.workers)} workers {verdict}. Private bytes are planned as libraries and "
         f"state, between two steps. Round {line.round}.",
-        "missing" if differing else "calm",
+        "missing" if difference_count else "calm",
     )
     rows = [
         (
@@ -243,7 +249,7 @@ def machines_section(line: LedgerLine) -> Iterator[Block]:
     machines: dict[str, list[WorkerLine]] = {}
     for worker in line.workers:
         machines.setdefault(worker.machine, []).append(worker)
-    if line.stores is None and len(machines) == 1:
+    if line.stores is None and len(machines) == 1:  # no cluster, which has object stores
         return
     rows = [
         (
@@ -267,7 +273,8 @@ def _planned_table(rows: Sequence[OwnerSizes], *, exact: bool) -> Table:
     for name, planned_bytes, held_bytes in rows:
         sizes = [f"{size:,}" if exact else format_bytes(size) for size in (planned_bytes, held_bytes)]
         difference = held_bytes - planned_bytes
-        cells.append((name, *sizes, Piece(f"{difference:+,}" if difference else "0", "off" if difference else "same")))
+        difference_text = f"{difference:+,}" if difference else "0"  # `+0` would look like a difference
+        cells.append((name, *sizes, Piece(difference_text, kind="off" if difference else "same")))
     return Table(("owner", "planned", "held", "difference, bytes"), cells)
 
 
@@ -277,6 +284,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
         yield pace_chart(run.ledger, run.recipe.layout.round)
         yield time_chart(*seconds_by_phase(run.ledger, MAXIMUM_COLUMNS_OF_TIME), run.recipe.layout.round)
         return
+    # Without a ledger, the seconds of phases are in the metrics.
     times = {name.removeprefix("time/"): run.metrics[name] for name in run.metrics if name.startswith("time/")}
     if times:
         yield time_chart(run.metrics["round"], times, run.recipe.layout.round)
@@ -293,6 +301,7 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
         (alarm.kind, alarm.last_message, *map(str, (alarm.count, alarm.first_round, alarm.last_round)))
         for alarm in run.alarms
     ]
+    # The first two columns are text, the others numbers.
     yield Table(("alarm", "last message", "times", "first", "last"), rows, words=2)
 
 
@@ -301,7 +310,7 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
     if not run.checkpoints:
         yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
         return
-    damaged = any(manifest.damage for manifest in run.checkpoints)
+    has_damage = any(manifest.damage for manifest in run.checkpoints)  # then the table has a column for it
     rows = [
         (
             manifest.file.name,
@@ -309,11 +318,11 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
             str(manifest.round),
             str(manifest.step),
             format_bytes(manifest.bytes),
-            *([manifest.damage] if damaged else []),
+            *([manifest.damage] if has_damage else []),
         )
         for manifest in reversed(run.checkpoints)
     ]
-    titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if damaged else []))
+    titles = ("file", "saved", "round", "step of the next", "size", *(["damage"] if has_damage else []))
     yield Table(titles, rows)
     exactness = ": with new episodes, as it is not exact." if run.doubts else ": bit for bit from the newest."
     yield Paragraph(("Go on with ", Piece(f"flatwater resume {PurePath(run.path)}"), exactness), "reading")
@@ -322,7 +331,7 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
 
 
 def configuration_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the text of config.toml, folded; the file repeats the run."""
+    """Yield the text of config.toml, folded: with this file a run is repeated."""
     lines = run.config_text.splitlines(keepends=True)
     title = (Piece("config.toml"), ": every setting with its description")
     yield Folded(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))

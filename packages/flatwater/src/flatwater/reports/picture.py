@@ -83,9 +83,11 @@ def paint_figure(rows: Picture) -> Figure:
     with mpl.rc_context(_matplotlib_settings()):
         # A Figure of its own: pyplot keeps every figure in a registry until it is closed.
         figure = Figure(figsize=(WIDTH_INCHES, sum(heights) / PIXELS_PER_INCH), layout="constrained")
-        for part, row in zip(_subfigures(figure, len(rows), height_ratios=heights), rows, strict=True):
-            shares = [chart.weight for chart in row]
-            for subfigure, chart in zip(_subfigures(part, 1, len(row), width_ratios=shares), row, strict=True):
+        row_figures = _subfigures(figure, len(rows), height_ratios=heights)
+        for row_figure, row in zip(row_figures, rows, strict=True):
+            weights = [chart.weight for chart in row]
+            subfigures = _subfigures(row_figure, 1, columns=len(row), width_ratios=weights)
+            for subfigure, chart in zip(subfigures, row, strict=True):
                 _draw_part(subfigure, chart)
     return figure
 
@@ -154,7 +156,7 @@ def _draw_part(subfigure: SubFigure, part: Chart | Grid) -> None:
             # Charts with one and the same y axis have its labels in the first column alone.
             if chart.y == part.charts[0].y:
                 axes.tick_params(labelleft=axes in grid[:, 0])
-        for axes in grid.flat[len(part.charts) :]:
+        for axes in grid.flat[len(part.charts) :]:  # places of the last row that have no chart
             axes.set_visible(False)
         subfigure.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         marks_by_name = part.legend
@@ -180,6 +182,7 @@ def _short_label(name: str) -> str:
 
 def _legend_handle(mark: Mark) -> Artist:
     """Return the artist that stands for a mark in the legend."""
+    # Bars may have a colour each: the first stands for all.
     shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
         return Line2D([], [], ls="", marker=MARKERS[mark.symbol], ms=5, color=shade)
@@ -208,7 +211,7 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
             case Bars() if mark.stacked:
                 _paint_stacked_mark(axes, mark.at, _finite_numbers(mark.values), mark, stack_heights)
             case Bars():
-                _paint_bars(axes, mark, chart, (side_by_side.index(mark), len(side_by_side)))
+                _paint_bars(axes, mark, chart, place=(side_by_side.index(mark), len(side_by_side)))
             case Spans():
                 starts, ends = _axis_places(mark.starts), _axis_places(mark.ends)
                 rows = chart.y.place_values(mark.rows)
@@ -222,12 +225,12 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
 def _paint_line(axes: Axes, mark: Line) -> None:
     """Paint a line; a single finite value is a dot, as a line would have no length."""
     values = _finite_numbers(mark.y)
-    dots = mark.dots or int(np.isfinite(values).sum()) == 1
+    has_dots = mark.dots or int(np.isfinite(values).sum()) == 1
     axes.plot(
         _axis_places(mark.x),
         values,
         "--" if mark.dashed else "-",
-        marker="o" if dots else "",
+        marker="o" if has_dots else "",
         ms=3,
         lw=mark.width,
         color=theme_colour(mark.colour),
@@ -236,7 +239,7 @@ def _paint_line(axes: Axes, mark: Line) -> None:
 
 
 def _paint_stacked_mark(
-    axes: Axes, positions: Sequence[Any], values: np.ndarray, mark: Line | Bars, bar_bottoms: dict[Any, float]
+    axes: Axes, positions: Sequence[Any], values: np.ndarray, mark: Line | Bars, stack_heights: dict[Any, float]
 ) -> None:
     """Paint an area, or bars, on top of those painted before.
 
@@ -245,15 +248,17 @@ def _paint_stacked_mark(
         positions: positions of the values.
         values: heights; NaN adds nothing.
         mark: gives colour, and whether these are bars.
-        bar_bottoms: height of the stack by position so far, updated.
+        stack_heights: height of the stack so far by position, updated.
     """
-    bottoms = np.array([bar_bottoms.get(position, 0.0) for position in positions])
+    bottoms = np.array([stack_heights.get(position, 0.0) for position in positions])
     shade = _bar_colours(mark)
     if isinstance(mark, Bars) or len(positions) == 1:  # an area needs two positions
-        axes.bar(positions, values, 0.5 if len(positions) == 1 else 0.88, bottom=bottoms, color=shade)
+        # As shares of the distance between positions; a single bar would otherwise fill the chart.
+        width = 0.5 if len(positions) == 1 else 0.88
+        axes.bar(positions, values, width, bottom=bottoms, color=shade)
     else:
         axes.fill_between(_axis_places(positions), bottoms, bottoms + values, color=shade, lw=0)
-    bar_bottoms |= dict(zip(positions, bottoms + np.nan_to_num(values), strict=True))
+    stack_heights |= dict(zip(positions, bottoms + np.nan_to_num(values), strict=True))
 
 
 def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
@@ -291,7 +296,7 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
                 (end, middle, "left", "center") if mark.horizontal else (middle, end, "center", "bottom")
             )
             axes.text(x, y, f" {_short_label(label)} ", ha=alignment, va=level, fontsize=8)
-        # Room for the labels of the longest bars.
+        # Room for the labels of the longest bars: a part of the axis along which bars extend.
         axes.margins(*((0.15, None) if mark.horizontal else (None, 0.15)))
 
 
@@ -321,12 +326,12 @@ def _paint_axis(axes: Axes, spec: Axis, name: str) -> None:
         axis.set_ticks(range(len(spec.rows)), [_short_label(label) for label in spec.rows])
         set_limits(-0.5, len(spec.rows) - 0.5)
         axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
-        return  # rows have no unit, zero or span
+        return  # an axis of rows has no unit, zero or span
     if spec.kind == "date":
         locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        return  # nor have dates
+        return  # nor has an axis of dates
     if spec.kind == "log":
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
         low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx

@@ -35,28 +35,35 @@ def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     installed_recipe = find_installed_recipe(run.recipe.name)
     if installed_recipe is not None:
         return dict(installed_recipe.sections(run))
-    if not run.recipe.own_parts:
+    if not run.recipe.own_parts:  # the recipe has only the parts that all recipes have
         return dict(course_sections(run))
     # The recipe's code is not imported here: the run wrote the parts while it trained.
     return dict(_read_saved_parts(RunFolder(run.path)) or course_sections(run))
 
 
 def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
-    """Return the parts that installed packages add to the page of any run; a broken part says so in its place."""
-    sections: dict[str, Iterable[Block]] = {}
+    """Return the parts that installed packages add to the page of any run, as blocks by title.
+
+    In the place of a part that cannot be made there is a paragraph with the error.
+    """
+    blocks_by_title: dict[str, Iterable[Block]] = {}
+    # Functions that installed packages register in the group `sections`: import paths by name.
     for name, import_path in group_rows("sections").items():
         try:
-            parts: Mapping[str, Iterable[Block]] = load_named_object(import_path)(run)
+            package_blocks: Mapping[str, Iterable[Block]] = load_named_object(import_path)(run)
             # Listed within the `try`: blocks may be a generator, which fails only when it is read.
-            sections |= {title: list(blocks) for title, blocks in parts.items()}
+            blocks_by_title |= {title: list(blocks) for title, blocks in package_blocks.items()}
         except Exception as error:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
             message = f"{type(error).__name__}: {error}"
-            sections[name] = [Paragraph((Piece(import_path), f" cannot draw this part: {message}"), "missing")]
-    return sections
+            blocks_by_title[name] = [Paragraph((Piece(import_path), f" cannot draw this part: {message}"), "missing")]
+    return blocks_by_title
 
 
 def _read_saved_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
-    """Read the parts that the run wrote to `sections.json`: none without the file, the reason if it is damaged."""
+    """Return the parts that the run wrote to `sections.json`, as blocks by title.
+
+    Without the file there are none; if it is damaged there is one, with the reason.
+    """
     try:
         content = parse_json(read_regular(folder.sections, MAXIMUM_BYTES, follow_links=False))
         if not isinstance(content, list) or not 0 < len(content) <= MAXIMUM_PARTS:

@@ -96,7 +96,7 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
         path=path,
         recipe=recipe,
         state=run_state(folder, rounds_done, rounds),
-        rounds=max(rounds, rounds_done),
+        rounds=max(rounds, rounds_done),  # a file of settings may ask for fewer than were recorded, or for none
         done=rounds_done,
         config=config,
         config_text=read_regular(folder.config, MAXIMUM_SETTINGS, follow_links=False).decode(
@@ -129,7 +129,10 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
 
 
 def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
-    """Return the rounds in which a new champion was found, each with its validation value; others are not read."""
+    """Return the rounds in which a new champion was found, each with its validation value.
+
+    A round without a finite value is left out.
+    """
     return [
         (float(record["round"]), float(record["validation/champion"]))
         for record in read_records(folder.metrics, MAXIMUM_POINTS, entry={"champion/crowned": 1.0})

@@ -32,4 +32,5 @@ def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
         )
         for player, row in result[recipe.players].items()
     ]
-    return Table((recipe.players.removesuffix("s"), *(number.title for number in numbers)), rows)
+    row_title = recipe.players.removesuffix("s")  # `player` for `players`
+    return Table((row_title, *(number.title for number in numbers)), rows)

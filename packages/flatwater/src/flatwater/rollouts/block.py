@@ -37,7 +37,7 @@ class Rollout:
 
 
 def build_rollout(columns: Mapping[str, ColumnSpec], *, steps: int, batch: int, device: torch.device) -> Rollout:
-    """Return columns [steps, batch, *shape] of zeros. On the meta device they are a plan.
+    """Return columns [steps, batch, *shape] of zeros. On the meta device they are shapes alone, for a memory plan.
 
     Args:
         columns: form of a value of each column.

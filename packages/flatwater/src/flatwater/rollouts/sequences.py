@@ -32,7 +32,8 @@ def bind_sequences(rollout: Rollout, initial_memory: Float[Tensor, "C 2 B M"], n
         """Return the columns [U, b, ...] of these sequences, and the memory [2, b, M] before each of them."""
         memory = tensors[INITIAL_MEMORY]
         chunk, agent = sequences // agents, sequences % agents
-        # The block may lie in host memory: rows are picked there, and the minibatch alone goes to the learner's device.
+        # The row of step t and agent b is t * agents + b. The block may lie in host memory: rows are picked there, and
+        # the minibatch alone goes to the learner's device.
         rows = (chunk * (unroll * agents) + agent).to(block_device) + step_rows
         batch = {}
         for name in names:

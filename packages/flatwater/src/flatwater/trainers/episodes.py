@@ -52,7 +52,10 @@ ReportEnded = Callable[[Array, Episodes, Array], None]
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
-    """Return the state of episodes before the first, all zeros. On the meta device it is a plan."""
+    """Return the state of episodes before the first, all zeros.
+
+    On the meta device it has shapes alone, for a memory plan.
+    """
     zeros = partial(filled_tensor, 0, device=device)
     envs, agents = spaces.envs, spaces.agents
     return Episodes(
@@ -76,25 +79,27 @@ def save_world_state_(world: World, episodes: Episodes) -> str:
     """Write the state that the world keeps over episodes into the state tree; return the reason of a failure, or ''."""
     if not episodes.kept:
         return ""
+    # Copies of an environment recorded their state at each episode's beginning; a user's world has its present state.
     state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
     return write_state_(episodes.kept[KEPT].numpy(), state)
 
 
 def has_kept_state(episodes: Episodes) -> bool:
     """Return whether the state tree holds a world's state, which a resumed run must restore even between episodes."""
-    # An empty list: saved before the first episode of a world whose wrappers keep state.
+    # An empty list was saved before the first episode of a world whose wrappers keep state: it restores nothing.
     return bool(episodes.kept) and read_state(episodes.kept[KEPT].numpy()) != []
 
 
 def restore_kept_state_(world: World, episodes: Episodes) -> None:
     """Give a world its kept state, if any, as far as possible, before it begins new episodes."""
     state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
-    if not state:
+    if not state:  # nothing is kept, or no episode had begun when it was saved
         return
     # A user's class may have changed and refuse the state. That was reported before, and the run goes on.
     with suppress(Exception):
         if isinstance(world, ReplayableWorld):
-            world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), state)
+            all_envs = np.ones(len(episodes.seeds), np.bool_)
+            world.beginnings.load_(all_envs, state)
         else:
             _keeper(world).load_state_dict(state)
 
@@ -148,7 +153,7 @@ def _begin_world_(world: World, env_mask: Array, seeds: Array, obs: Array, legal
     """
     if legal is None:
         world.begin_(env_mask, seeds, obs)
-    else:
+    else:  # in a world with masks `begin_` has one argument more
         masked_world: MaskedWorld = cast("Any", world)
         masked_world.begin_(env_mask, seeds, obs, legal)
         check_legal(world.spaces, legal[env_mask])
@@ -166,7 +171,7 @@ def _step_world_(world: World, actions: Array, obs: Array, outcome: "Outcome", l
     """
     if legal is None:
         world.step_(actions, obs, *outcome)
-    else:
+    else:  # in a world with masks `step_` has one argument more
         masked_world: MaskedWorld = cast("Any", world)
         masked_world.step_(actions, obs, *outcome, legal)
         check_legal(world.spaces, legal)
@@ -181,6 +186,7 @@ def call_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | N
         actions: [E, A, *action], overwritten.
         legal: bool [E, A, R], mask of legal actions; None in a world without masks.
     """
+    # `step_batch` has a third argument only in a world with masks.
     mask = () if legal is None else (legal,)
     cast("Any", teacher).step_batch(obs, actions, *mask)
 
@@ -273,6 +279,7 @@ def step_(
     returns += reward
     over |= terminated
     over |= truncated
+    # An episode has ended once it is over for all its agents.
     return np.asarray(np.logical_and.reduce(over, 1))
 
 
@@ -304,8 +311,9 @@ def step_first_episodes_(
     """
     ended = step_(world, episodes, actions, obs, outcome, legal=legal)
     reward = torch.from_numpy(outcome[0]).flatten()
+    agents = len(return_sums) // len(has_ended)
     # Read before `has_ended` is updated: the reward of an episode's last step counts.
-    is_counted = has_ended.logical_not().repeat_interleave(len(return_sums) // len(has_ended))
+    is_counted = has_ended.logical_not().repeat_interleave(agents)
     return_sums.add_(reward * is_counted)
     has_ended.logical_or_(torch.from_numpy(ended))
     return ended
@@ -324,9 +332,9 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         obs: [E, A, *obs], overwritten with the present observations.
 
     Returns:
-        agents that have finished, bool [E, A], and the rewards of the running episodes, [E, A].
+        agents that have finished, bool [E, A], and the sums of the running episodes' rewards, [E, A].
     """
-    steps, seeds, action_log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
+    steps, seeds, action_log = episodes.steps.numpy(), episodes.seeds.numpy(), episodes.actions.numpy()
     (envs, agents), most_steps, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
     scratch = _ScratchBuffers(envs, agents, spaces)
     agent_done, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
@@ -334,7 +342,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
 
     def begin_recorded_(env_mask: Array) -> None:
         """Begin the recorded episodes of these environments, in the world and for the teacher."""
-        if isinstance(world, ReplayableWorld) and episodes.kept:
+        if isinstance(world, ReplayableWorld) and episodes.kept:  # its wrappers' states as the episodes began
             world.beginnings.load_(env_mask, kept_state or [])
         _begin_world_(world, env_mask, seeds, obs, scratch.legal)
         agent_done[env_mask], returns[env_mask] = False, 0
@@ -347,7 +355,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             begin_recorded_(steps == steps_left)
         if teacher is not None:
             call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
-        waits = steps < steps_left
+        waits = steps < steps_left  # environments whose recorded episode begins later
         present_steps = np.clip(steps - steps_left, 0, None)  # 0 for an environment that waits
         actions = _logged_actions(action_log, present_steps)
         if scratch.legal is not None and waits.any():
@@ -388,7 +396,7 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
     observations = np.empty_like(saved_obs)
     try:
         agent_done, returns = play_again_(world, teacher, episodes, observations)
-        if episodes.kept and not isinstance(world, ReplayableWorld):
+        if episodes.kept and not isinstance(world, ReplayableWorld):  # a user's world with state of its own
             return _reload_kept_state_(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
     except Exception as error:  # noqa: BLE001  (a user's class may have changed and refuse it; the run goes on)
         return f"the episodes cannot be replayed ({type(error).__name__}: {error})"
@@ -414,7 +422,7 @@ def _reload_kept_state_(world: StateKeeper, kept_state: object) -> str:
 def _difference_mask(first: Array, second: Array) -> Array:
     """Return a mask of the elements in which two arrays differ; NaN equals NaN."""
     differences: Array = first != second
-    if first.dtype.kind == "f":
+    if first.dtype.kind == "f":  # floats alone have NaN
         differences &= ~(np.isnan(first) & np.isnan(second))
     return differences
 
@@ -423,6 +431,8 @@ class _ScratchBuffers:
     """Arrays for the teacher's actions, masks and outcomes of replayed steps."""
 
     def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
+        """Allocate the arrays, without masks in a world that has none."""
+        # Made by torch, as `action_dtype` is a dtype of torch.
         self.teacher_choices = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype).numpy()
         self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
         self.outcome = build_outcome(envs, agents)

@@ -75,6 +75,7 @@ class EpisodeEvaluator:
         self.world, self.played, self.players = world, played, players
         self._draw_seeds, self._ends_early = draw_seeds, ends_early
         spaces, grid = world.spaces, (world.spaces.envs, world.spaces.agents)
+        # The state tree has a row for each agent of all environments; the world has an axis for each of the two.
         self.current_obs: Array = played.obs.view(*grid, *spaces.obs).numpy()
         self._legal = None if legal is None else legal.view(*grid, -1).numpy()
         self._teacher_choices = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
@@ -104,7 +105,7 @@ class EpisodeEvaluator:
             state.done.zero_()
             player.returns.zero_()
         elif self._ends_early and bool(state.done.all()):
-            return
+            return  # no step would count
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
@@ -112,12 +113,14 @@ class EpisodeEvaluator:
         has_ended = step_first_episodes_(
             *step_arguments, has_ended=state.done, return_sums=player.returns, legal=self._legal
         )
+        # Begun again though uncounted, as a world steps all environments at once; not if no further step is played.
         if has_ended.any() and not (self._ends_early and bool(state.done.all())):
             # A copy, because `begin_` writes into the array that the seeds come from.
-            self._begin_(has_ended, state.episodes.seeds.numpy().copy())
+            same_seeds = state.episodes.seeds.numpy().copy()
+            self._begin_(has_ended, same_seeds)
 
     def _act_(self, player: Player, *, first: bool) -> Array:
-        """Return a player's actions [E, A, *action] on the present observations."""
+        """Return a player's actions [E, A, *action] on the present observations: its teacher's, or those of `act`."""
         if player.teacher is not None:
             return ask_teacher_(player.teacher, self.current_obs, self._teacher_choices, legal=self._legal).numpy()
         assert player.act is not None  # noqa: S101  (for the type checker: a player without a teacher acts)

@@ -39,7 +39,7 @@ class LoggedNumbers:
 
 
 def build_logged_numbers(device: torch.device) -> LoggedNumbers:
-    """Return sums of no numbers yet: all rows are free. On the meta device they are a plan."""
+    """Return sums of no numbers yet: all rows are free. On the meta device they are shapes alone, for a memory plan."""
     return LoggedNumbers(
         names=filled_tensor(0, MAXIMUM_NAMES, MAXIMUM_NAME, dtype=torch.uint8, device=device),
         sums=filled_tensor(0, MAXIMUM_NAMES, dtype=torch.float64, device=device),
@@ -53,7 +53,8 @@ def add_number_(numbers: LoggedNumbers, name: str, value: float) -> None:
     Raises:
         ConfigError: there is no space for another name.
     """
-    names, sums, counts = (leaf.numpy() for leaf in (numbers.names, numbers.sums, numbers.counts))
+    # Views: what is written into them is in the state tree.
+    names, sums, counts = numbers.names.numpy(), numbers.sums.numpy(), numbers.counts.numpy()
     text = np.frombuffer(name.encode(errors="replace").ljust(MAXIMUM_NAME, b"\0"), np.uint8)
     has_name, is_free = (names == text).all(1), ~names.any(1)
     (rows,) = np.nonzero(has_name | is_free)
@@ -68,9 +69,10 @@ def add_number_(numbers: LoggedNumbers, name: str, value: float) -> None:
 
 def take_numbers_(logged_numbers: LoggedNumbers) -> dict[str, float]:
     """Return the mean of each name's numbers, and free all rows."""
+    # Names are padded with zeros, so a free row becomes an empty name.
     names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in logged_numbers.names.numpy()]
     means = (logged_numbers.sums / logged_numbers.counts).tolist()
-    # Free rows are left out: they have no name, and 0 / 0 as their mean.
+    # Free rows are left out: their mean is 0 / 0.
     numbers = {name: mean for name, mean in zip(names, means, strict=True) if name}
     for leaf in (logged_numbers.names, logged_numbers.sums, logged_numbers.counts):
         leaf.zero_()
@@ -120,6 +122,7 @@ class EpisodeReporter:
         Raises:
             ConfigError: keys are asked for where the world has no infos.
         """
+        # The world, or the user's world within it, that has infos; None if neither has.
         self._source = find_informing(world)
         self._logged, self._keys, self._on_episode, self._name = logged, keys, on_episode, name
         if keys and self._source is None:
@@ -129,7 +132,10 @@ class EpisodeReporter:
             )
 
     def report_(self, ended: Array, episodes: Episodes, _observations: Array) -> None:
-        """Report the episodes of the environments in `ended`, bool [E], before new episodes begin there."""
+        """Report the episodes of the environments in `ended`, bool [E], before new episodes begin there.
+
+        Observations are not reported; they are an argument because this is a `ReportEnded`.
+        """
         infos = None if self._source is None else self._source.infos
         for env in np.flatnonzero(ended).tolist():
             info: Mapping[str, Any] = {} if infos is None else infos[env]
@@ -157,6 +163,7 @@ class EpisodeReporter:
         Raises:
             RunError: the key is missing, or has no number.
         """
+        # With several agents an info has an info for each agent, and may have other entries.
         infos = (
             [agent_info for agent_info in info.values() if isinstance(agent_info, Mapping)] if agents > 1 else [info]
         )
@@ -165,6 +172,7 @@ class EpisodeReporter:
         if values and len(numbers) == len(values):
             return sum(numbers) / len(numbers)
         wrong_value = next((value for value in values if as_number(value) is None), None)
+        # 20 keys at most, so that the message stays short.
         known_keys = (
             ", ".join(sorted({repr(str(name)) for agent_info in infos for name in agent_info})[:20]) or "no key at all"
         )

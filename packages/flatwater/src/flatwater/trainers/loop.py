@@ -76,7 +76,7 @@ class Watcher(Protocol):
 
 
 def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
-    """Train until `rounds` are complete in all; return False if the watcher stopped the run earlier."""
+    """Train until the run has `rounds` complete rounds; return True, or False if the watcher stopped it earlier."""
     progress, phases = trainer.progress, trainer.phases
     while progress.round < rounds:
         while progress.phase < len(phases):
@@ -85,7 +85,8 @@ def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
         # Counted before the watcher is called: a checkpoint that it saves must go on with the next round.
         progress.phase = 0
         progress.round += 1
-        watcher.on_round(progress.round, trainer.settle_())
+        metrics = trainer.settle_()
+        watcher.on_round(progress.round, metrics)
     return True
 
 
@@ -99,5 +100,6 @@ def _run_phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
         # Counted before the watcher is called: a checkpoint that it saves must not take this step again.
         progress.step += 1
         watcher.on_step(phase.name, progress.step, total)
-    progress.phase, progress.step = progress.phase + 1, 0
+    progress.phase += 1
+    progress.step = 0
     return True

@@ -170,17 +170,21 @@ def bind_learning(
         if number < updates - 1:
             return
         advance_state_(setup.algorithm, config, run.learner, rollout)
-        if network.measures:
+        if network.measures:  # positions of the numbers that have running statistics
             _merge_observations_(network, run.learner, rollout, observation_chunks)
 
     return learn_
 
 
 def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollout, chunks: int) -> None:
-    """Merge a block's observations into their running statistics, in parts that take no more memory than an update."""
-    columns = (rollout[name].flatten(0, 1).chunk(chunks) for name in ("obs", "alive"))
-    for rows, is_alive in zip(*columns, strict=True):
-        obs = network.read_numbers(rows)
+    """Merge a block's observations into their running statistics, in parts that take no more memory than an update.
+
+    Left out are observations after an agent's episode, and those with NaN or infinity.
+    """
+    obs_chunks = rollout["obs"].flatten(0, 1).chunk(chunks)
+    alive_chunks = rollout["alive"].flatten(0, 1).chunk(chunks)
+    for rows, is_alive in zip(obs_chunks, alive_chunks, strict=True):
+        obs = network.read_numbers(rows)  # without pixels and tokens
         is_usable = is_alive & obs.isfinite().all(1)
         # A plan on the meta device does not know how many rows are usable, and takes all of them.
         usable = obs.clone() if obs.is_meta else obs[is_usable]
@@ -192,7 +196,7 @@ def read_updates_(setup: OnPolicySetup, run: LearningState) -> dict[str, float]:
     round_, config, algorithm = run.progress.round, setup.config, setup.algorithm
     # Rounds are counted from 0, so the number of the last one is `round_ - 1`.
     numbers = read_learner_(run.learner, algorithm.metrics) | scheduled_numbers(config.learner, round_ - 1)
-    state = run.learner.algorithm_state
+    state = run.learner.algorithm_state  # what the algorithm keeps from round to round; single numbers are metrics
     numbers |= {f"train/{name}": float(tensor) for name, tensor in state.items() if not tensor.dim()}
     numbers["critic/explained"] = _explained_variance(run.rollout)
     if is_evaluated(setup, run.progress):  # not in each round, because it takes as long as a part of an update
@@ -230,6 +234,7 @@ def read_numbers_(setup: OnPolicySetup, run: LearningState, evaluator: Evaluator
 
 def _explained_variance(rollout: Rollout) -> float:
     """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant."""
-    target, residual = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
+    target = rollout["returns"].double()
+    residual = (rollout["returns"] - rollout["value"]).double()
     # Clamped, because the variance is 0 while all returns are equal.
     return 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12))

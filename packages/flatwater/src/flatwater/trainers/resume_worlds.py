@@ -35,11 +35,12 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
         if exact:
             reason = replay_episodes_(collector.world, collector.teacher, run.episodes, collector.current_obs)
             _restore_generators_(run, generator_states)
-        if reason or not exact:
+        if reason or not exact:  # new episodes begin
             restore_kept_state_(collector.world, run.episodes)
             collector.restart_episodes_()
     evaluator = trainer.evaluator
     held_out = evaluator.played.episodes
+    # Empty if the run was saved between its last phase and the next round.
     phase = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     is_evaluating = progress.step > 0 and phase in {"baselines", "evaluate"}
     # Between two evaluations nothing is brought back, unless the held-out world keeps state over episodes.

@@ -1,4 +1,4 @@
-"""Settings of a run of `evolve`: those of the population, and those of all runs."""
+"""Settings of runs that train a population in an environment: for any algorithm, and for the recipe `evolve`."""
 
 from dataclasses import field
 from typing import ClassVar, Literal
@@ -44,9 +44,8 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     def updates_in_all(self) -> int:
         """Updates of each member in all rounds: those after the warm-up, every `learner.train_every` steps."""
         envs, learner = self.population.size * self.population.envs, self.learner
-        # The step after which the replay holds `warmup` transitions, rounded up: updates due at earlier steps are left
-        # out.
-        warmup_step = -(-self.replay.warmup // envs)
+        # The step after which the replay holds `warmup` transitions: updates due at earlier steps are left out.
+        warmup_step = -(-self.replay.warmup // envs)  # `-(-a // b)` divides and rounds up
         all_due = self.rounds * self.steps // learner.train_every
         due_in_warmup = max(0, warmup_step - 1) // learner.train_every
         return max(0, all_due - due_in_warmup) * int(learner.own.updates)

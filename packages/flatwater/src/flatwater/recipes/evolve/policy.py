@@ -29,11 +29,14 @@ from flatwater_watch.files.json_values import convert_to_type
 
 
 def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPolicy:
-    """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run."""
+    """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run.
+
+    The folder is passed to such a function of every recipe; this one needs nothing from it.
+    """
     setup, learner = run.trainer.setup, run.trainer.run.learner
     actor, critic = setup.nets.actor, setup.nets.critic
     # The last row is the champion's. It is copied, so that the run with all its members can be freed.
-    weights = _member_weights(learner.actor[-1:].clone(), actor.layout, "")
+    weights = _member_weights(learner.actor[-1:].clone(), actor.layout, prefix="")
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
     for number, rows in enumerate(critics):
         weights |= _member_weights(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
@@ -76,6 +79,7 @@ class ChampionModule(nn.Module):
         """Hold weights as parameters and bounds as buffers, so that an export has them."""
         super().__init__()
         self.actor, self.spaces, self.net = actor, spaces, NamedWeights(weights, {})
+        # `critic.0.` and the name of a weight: the number is the second part.
         self.critics = len({name.split(".")[1] for name in weights if name.startswith(CRITIC)})
         """Number of critics."""
         # [actions, 2] -> [actions] each; a pair of zeros stands where actions are choices and have no bounds.
@@ -92,7 +96,8 @@ class ChampionModule(nn.Module):
         """
         if isinstance(self.actor, MLPValues):
             return self._choice_values(self.actor, obs, action_mask).argmax(-1)
-        return self._within_bounds(self.actor(self._params(""), obs[None])[0])
+        # Networks have an axis of members; here there is one member.
+        return self._scale_to_bounds(self.actor(self._params(), obs[None])[0])
 
     def act(
         self,
@@ -110,9 +115,10 @@ class ChampionModule(nn.Module):
             return draw_choice(values.cpu(), rng).to(obs.device), memory
         if rng is None or not self.actor.drawn:
             return self(obs), memory
-        mean, log_deviation = self.actor.gaussian(self._params(""), obs[None])
+        mean, log_deviation = self.actor.gaussian(self._params(), obs[None])
         noise = torch.empty(mean.shape).normal_(generator=rng).to(mean.device)
-        return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
+        actions, _log_prob, _random_parts = sample_action(mean, log_deviation, noise)
+        return self._scale_to_bounds(actions[0]), memory  # of the only member
 
     def value(self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None) -> Tensor:  # noqa: ARG002  (there is no memory)
         """Return the value [B] of the action without noise: the smallest of the critics', or the largest Q of DQN.
@@ -122,35 +128,38 @@ class ChampionModule(nn.Module):
         """
         obs = self._with_mask(obs, legal)
         if isinstance(self.actor, MLPValues) and not self.actor.drawn:
-            return self.actor.values(self._params(""), obs[None]).amax(-1)[0]
+            return self.actor.values(self._params(), obs[None]).amax(-1)[0]
         if not self.critics:
             raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
         critic = matching_critic(self.actor)
-        action = self.actor(self._params(""), obs[None])
+        action = self.actor(self._params(), obs[None])
         # `obs[None]`: the axis of members, of which the champion is the only one.
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
 
     def _choice_values(self, actor: MLPValues, obs: Tensor, legal: Tensor | None) -> Float[Tensor, "B A"]:
         """Return the actor's numbers of all choices; illegal ones have `IMPOSSIBLE_LOGIT`."""
-        return mask_logits(actor.unmasked_values(self._params(""), obs[None])[0], legal)
+        return mask_logits(actor.unmasked_values(self._params(), obs[None])[0], legal)
 
     def _with_mask(self, obs: Tensor, legal: Tensor | None) -> Tensor:
         """Return rows as the network reads them: where actions have masks, with `legal`, or all legal if it is None."""
         if not self.spaces.masked:
             return obs
-        everything = torch.ones(len(obs), self.spaces.legal, dtype=torch.bool, device=obs.device)
-        return add_mask(obs, everything if legal is None else legal)
+        all_legal = torch.ones(len(obs), self.spaces.legal, dtype=torch.bool, device=obs.device)
+        return add_mask(obs, all_legal if legal is None else legal)
 
-    def _params(self, prefix: str) -> dict[str, Tensor]:
-        """Return the weights whose names begin with `prefix` ("": all), by the rest of the name, as one member's."""
+    def _params(self, prefix: str = "") -> dict[str, Tensor]:
+        """Return the weights [1, ...] whose names begin with `prefix`, by the rest of the name.
+
+        Left out: all weights, of which the actor reads its own.
+        """
         named_weights = self.net.weights_by_name().items()
         return {name.removeprefix(prefix): weight[None] for name, weight in named_weights if name.startswith(prefix)}
 
-    def _within_bounds(self, action: Tensor) -> Tensor:
-        """Return actions in [-1, 1] scaled to the bounds."""
-        # Clamped as well: rounding may lead a little beyond a bound.
+    def _scale_to_bounds(self, action: Tensor) -> Tensor:
+        """Map actions from [-1, 1] to [low, high]."""
         middle, half_range = (self.low + self.high) / 2, (self.high - self.low) / 2
+        # Clamped, because rounding may lead a little beyond a bound.
         return torch.minimum(torch.maximum(action * half_range + middle, self.low), self.high)
 
 
@@ -207,6 +216,7 @@ def _example_inputs(spaces: Spaces, rows: int) -> tuple[Tensor, ...]:
     if spaces.form != "image":
         return torch.randn(rows, *spaces.obs, generator=rng), *masks
     obs = torch.randint(0, 256, (rows, *spaces.obs), generator=rng, dtype=torch.uint8)
+    # A view: the numbers next to images are not random bytes.
     numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
     numbers.copy_(torch.rand(numbers.shape, generator=rng))
     return obs, *masks
@@ -268,4 +278,5 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     for number in range(min(header_fields.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
-    return build_champion(actor, spaces, native, _member_weights(join_weights(tensors, layout), layout, ""))
+    row = join_weights(tensors, layout)  # all weights of the file in one row, after a check of their shapes
+    return build_champion(actor, spaces, native, _member_weights(row, layout, prefix=""))

@@ -80,6 +80,7 @@ class EvolveRun(WorldRun):
         skipped_counts = {
             f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count
         }
+        # Of each member in the round, at most, over all its networks.
         optimiser_steps = (
             -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
         )
@@ -133,7 +134,7 @@ def build_members_world(config: MembersRunConfig, envs: int) -> World:
         ConfigError: `config.env` names no world, or a world that cannot be used here.
     """
     world = build_run_world(config, envs)
-    algorithm = choose_algorithm(config.learner, chooses=world.spaces.bounds is None)
+    algorithm = choose_algorithm(config.learner, chooses=world.spaces.bounds is None)  # without bounds: choices
     if world.spaces.form == "tokens" or (world.spaces.form == "image" and not algorithm.chooses):
         world.close()
         world = build_run_world(replace(config, wrapped=replace(config.wrapped, form="vector")), envs)
@@ -150,7 +151,7 @@ def _refusal_reason(spaces: Spaces, algorithm: Algorithm) -> str:
             "`flatwater train dqn`, `flatwater train sac` or `flatwater train ppo` for this environment"
         )
     if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None):
-        other = "ppo" if spaces.bounds is None else "sac"
+        other = "ppo" if spaces.bounds is None else "sac"  # for choices from several lists, or for numbers
         return (
             f"expected actions that are a choice from one list, got {describe_spaces(spaces)}. Use "
             f"`flatwater train {other}` for this environment"
@@ -211,7 +212,7 @@ def measure_phase_peaks_(setup: EvolveSetup, run: Population) -> dict[str, int]:
     # The next update is then the last of a cycle, which runs all parts, such as TD3's delayed actor.
     run.learner.tally.updates = settings.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
-    rows = len(run.learner.actor)
+    rows = len(run.learner.actor)  # all members, and the champion
     trial_obs = add_mask(run.trial.obs, run.legal.get(TRIAL))
     # `cross_` gathers both parents and their blend, one block at a time: 3 copies at most.
     evolve_peak = {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
@@ -226,7 +227,7 @@ def compose(config: MembersRunConfig) -> EvolveRun:
     """Build the worlds and allocate the run whole."""
     device = find_device(config.device)
     worlds = build_worlds(config)
-    config = decide_settings(config, worlds.training.spaces)
+    config = decide_settings(config, worlds.training.spaces)  # such as `learner.compile`, if it was left out
     plan = plan_population(config, worlds, device)
     refuse_unfit(plan, config)
     setup = setup_population(config, worlds, device)

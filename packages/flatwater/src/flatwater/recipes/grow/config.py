@@ -23,7 +23,10 @@ class GrowRunConfig(WorkersRunConfig, GrowConfig):
     free at the start. Any number gives the same run. Each takes whole groups of environments (`group`)."""
 
     def __post_init__(self) -> None:
-        """Check that workers get whole groups of environments, at least one each."""
+        """Check that workers get whole groups of environments, at least one each.
+
+        One worker has all groups; `auto` needs two groups, and a number of workers at least as many groups.
+        """
         GrowConfig.__post_init__(self)
         check_workers_run(self)
         groups = len(self.groups)
@@ -59,6 +62,7 @@ def split_environments(config: GrowConfig, workers: int) -> list[Span]:
     Groups are not split, as the last bits of a batched product depend on the size of the batch.
     """
     groups = config.groups
+    # From the first environment of a worker's first group to the end of its last group.
     return [
         (groups[first_group][0], groups[end_group - 1][1])
         for first_group, end_group in worker_shares(len(groups), workers)

@@ -44,6 +44,7 @@ def read_lives(folder: Path) -> SlotHistory | None:
         _check_columns(lives)
     except FileNotFoundError:
         return None
+    # What NumPy and `zipfile` raise for damaged files, and `_check_columns`.
     except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile) as fault:
         raise damaged_file_error(path, fault) from fault
     return lives
@@ -55,7 +56,8 @@ def _check_columns(columns: SlotHistory) -> None:
     Raises:
         ValueError: the columns differ in length, or accuracy and stage have the wrong form.
     """
-    if len({len(columns[name]) for name in LIVES_COLUMNS}) > 1:
+    lengths = {len(columns[name]) for name in LIVES_COLUMNS}
+    if len(lengths) > 1:
         raise ValueError("the columns have different lengths")
     if not np.issubdtype(columns["accuracy"].dtype, np.number) or columns["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
         raise ValueError("accuracy and stage are not numbers")

@@ -32,10 +32,10 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config)
-    owners = nbytes(run)
+    owner_bytes = nbytes(run)
     env_shares = environment_shares(config)
     plan = make_plan(
-        owners,
+        owner_bytes,
         lambda: measure_phase_peaks_(setup, run) | (message_bytes(run) if env_shares else {}),
         config=config,
         device=device,
@@ -49,22 +49,26 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         # With `workers = auto` the plan is made again for the number of workers that the cluster has memory for.
         if not isinstance(config.workers, int) and capacity < len(env_shares):
             return plan_grow(replace(config, workers=max(1, capacity)), device)
-    return with_advice(
-        plan, _alternatives(config), owners, lambda smaller_config: nbytes(build_on_meta(smaller_config)[1])
-    )
+
+    def smaller_owner_bytes(smaller_config: GrowRunConfig) -> dict[str, int]:
+        """Return the bytes of each owner in a run with a smaller setting."""
+        _setup, smaller_run = build_on_meta(smaller_config)
+        return nbytes(smaller_run)
+
+    return with_advice(plan, _alternatives(config), owner_bytes, smaller_owner_bytes)
 
 
 def environment_shares(config: GrowRunConfig) -> list[Span]:
     """Return the span of environments of each worker; empty if this process computes them without workers."""
     workers = config.workers
-    if not isinstance(workers, int):
+    if not isinstance(workers, int):  # auto; on a cluster `plan_grow` takes as many as have memory there
         workers = len(config.groups) if config.cluster else free_cores()
     shares = split_environments(config, workers)
     return shares if len(shares) > 1 else []
 
 
 def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
-    """Return the run on the meta device."""
+    """Return constants and state of the run on the meta device: shapes, which take no memory."""
     task = load_task(config.task, META)
     setup = GrowSetup(config, META, task.image_shape)
     return setup, build_grow(setup, task)
@@ -77,7 +81,8 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
         ConfigError: the user's host cannot leave the CPU.
     """
     # The largest group is measured: groups are computed one after the other.
-    group = sub_pool(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
+    largest_span = max(setup.config.groups, key=lambda span: span[1] - span[0])
+    group = sub_pool(run.envs, *largest_span)
     learn_ = bind_learning(setup, run)
 
     def train_and_measure() -> None:
@@ -89,7 +94,7 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     number_bytes = _image_number_bytes(group)
     _limit_updates_(group)
     try:
-        step = number_bytes + peak_bytes(train_and_measure)
+        step_bytes = number_bytes + peak_bytes(train_and_measure)
     except RuntimeError as error:
         if setup.config.host is None:
             raise
@@ -99,7 +104,8 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
             "register_buffer"
         ) from error
     # Update 0 also computes the round's targets; the last one's statistics take no more than an update.
-    return {"baselines": step, "collect": step, "update": peak_bytes(lambda: learn_(0)), "evaluate": step}
+    update_bytes = peak_bytes(lambda: learn_(0))
+    return {"baselines": step_bytes, "collect": step_bytes, "update": update_bytes, "evaluate": step_bytes}
 
 
 def message_bytes(run: GrowState) -> dict[str, int]:
@@ -108,7 +114,7 @@ def message_bytes(run: GrowState) -> dict[str, int]:
 
 
 def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
-    """Return the bytes of the largest message to a worker: the state with which a replaced worker goes on.
+    """Return the bytes of the largest message to a worker: the state with which a replaced worker goes on; 0 without.
 
     It has the policy, the worker's rows of the pool, and the record of hosts without growth that rewards compare with.
     """

@@ -38,6 +38,7 @@ class GrowRun(OnPolicyRun, WorkersRun):
     def describe(self) -> str:
         """Return the number and size of the hosts, their task, and the workers in one line."""
         config, envs = self.config, self.trainer.run.envs
+        # Of a host that has grown in all its slots.
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
         shape = envs.task.image_shape
         size = f"images of {shape.channels} x {shape.height} x {shape.width}"
@@ -63,7 +64,8 @@ class GrowRun(OnPolicyRun, WorkersRun):
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the policy's score against the baselines, on held-out or holdout episodes."""
-        return self._score_split("holdout" if holdout else "held-out")[0]
+        result, _score = self._score_split("holdout" if holdout else "held-out")
+        return result
 
     def write_result(self, folder: RunFolder) -> None:
         """Play the held-out episodes; write result.json and lives.npz, each whole or not at all."""

@@ -40,12 +40,13 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     previous_state = rng.get_state()
     tables = {player: record_episodes_(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
     rng.set_state(previous_state)
-    columns = list(next(iter(tables.values())))  # all players' tables have the same
+    columns = list(next(iter(tables.values())))  # all players' tables have the same columns
     row_counts = {name: len(table["step"]) for name, table in tables.items()}
     return GrowScore(
         first_seed=first_seed,
         episodes=trainer.setup.config.evaluation_passes * trainer.setup.config.envs,
         players={name: player_means(table) for name, table in tables.items()},
+        # A player's name stands in each of its rows.
         lives={"player": np.repeat(list(row_counts), list(row_counts.values()))}
         | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
     )
@@ -65,8 +66,8 @@ def record_episodes_(trainer: GrowTrainer, player: str, first_seed: int) -> dict
         seeds = first_seed + number * config.envs + torch.arange(config.envs, device=device)
         executor.begin_(seeds)
         passes.append([_step_(trainer, executor, player, seeds, t) for t in range(config.env.steps)])
-    columns, first_step = {}, passes[0][0]
-    for name in first_step:
+    columns = {}
+    for name in passes[0][0]:  # all steps have the same columns
         # A pass has a row of environments for each step: [E, steps, ...], then [E x steps, ...].
         tables = [np.stack([step[name] for step in steps], 1) for steps in passes]
         columns[name] = np.concatenate([table.reshape(-1, *table.shape[2:]) for table in tables])
@@ -100,8 +101,8 @@ def _step_(
 
 
 def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
-    """Return means over a player's episodes: return, accuracy after the last step, and operations an episode."""
-    steps = int(table["step"].max()) + 1
+    """Return means over a player's episodes: return, accuracy after the last step, and operations in an episode."""
+    steps = int(table["step"].max()) + 1  # counted from 0
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
     is_last = table["step"] == steps - 1
     accuracy = table["accuracy"][is_last].astype(np.float64)
@@ -124,4 +125,5 @@ def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float:
+    """Return the mean of the values; NaN without any."""
     return float(values.mean()) if len(values) else float("nan")

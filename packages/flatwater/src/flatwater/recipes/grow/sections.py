@@ -51,7 +51,7 @@ def growth_picture(run: RunRecords) -> Picture:
     result_charts = [] if run.result is None else [accuracy_chart(run.result)]
     upper_row = [returns_chart(run), *result_charts]
     lives = read_lives(run.path)
-    if lives is None or not len(lives["player"]):
+    if lives is None or not len(lives["player"]):  # no file, or a file without rows
         return [upper_row]
     return [upper_row, [lives_grid(lives)]]
 
@@ -113,6 +113,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     """Return bars of each player's accuracy on capable and on impaired hosts, or on all if they are of one kind."""
     players = result["players"]
     both_kinds = ("accuracy_capable", "accuracy_impaired")
+    # `accuracy` if no host is impaired: then the players have no number for either kind.
     kinds = [kind for kind in both_kinds if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
     # `accuracy_capable` becomes "capable hosts", and `accuracy` becomes "hosts".
     host_kinds = [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds]
@@ -133,8 +134,9 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
 
 
 def lives_grid(table: SlotHistory) -> Grid:
-    """Return a chart of each slot's life for each of the policy's first episodes."""
-    is_policy, has_impaired = table["player"] == "policy", bool(table["impaired"].any())
+    """Return a grid with a chart for each of the policy's first `SHOWN_LIVES` episodes: the life of each slot."""
+    is_policy = table["player"] == "policy"
+    has_impaired = bool(table["impaired"].any())
     # A dict keeps the order of the episodes, which a set would lose.
     seeds = list(dict.fromkeys(table["env_seed"][is_policy].tolist()))[:SHOWN_LIVES]
     episodes = []
@@ -174,7 +176,7 @@ def life_chart(episode: SlotHistory, *, has_impaired: bool) -> Chart:
         marks=marks,
         x=Axis(kind="round", span=(0, steps)),
         y=Axis(rows=[f"slot {slot}" for slot in reversed(range(slots))]),
-        height=60 + 28 * slots,
+        height=60 + 28 * slots,  # in pixels: title and axis, and a row for each slot
     )
 
 
@@ -184,6 +186,7 @@ def _stage_segments(stages: Sequence[Sequence[int]]) -> dict[str, list[tuple[int
     segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(len(stages[0])):
         stage_by_step = [step_stages[slot] for step_stages in stages]
+        # A segment: the numbers of steps, one after the other, in which the slot has the same stage.
         for stage, segment in groupby(range(len(stages)), key=stage_by_step.__getitem__):
             steps = [*segment]
             segments[names[stage]].append((slot, steps[0], steps[-1] + 1))
@@ -200,5 +203,5 @@ def _stage_spans(name: str, bars: Sequence[tuple[int, int, int]]) -> Spans:
         ends=ends,
         colour=STAGE_COLOURS[name],
         hover_text=[f"{name}, steps {start + 1} to {end}" for _, start, end in bars],
-        thickness=0.96,
+        thickness=0.96,  # of the distance between two rows
     )

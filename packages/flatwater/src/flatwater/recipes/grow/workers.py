@@ -41,13 +41,14 @@ class GrowService(WorkerService):
         if ":".join(fingerprints(config, task)) != assignment.fingerprint:
             raise RunError(f"the task {config.task} or the host has changed since the run began")
         setup = GrowSetup(config, cpu, task.image_shape)
-        env_count = assignment.share[1] - assignment.share[0]
+        low, high = assignment.share
+        env_count = high - low
         self._share = share = build_share(setup, task, env_count)
         # A share has whole groups of the run, so splitting it from its own first environment gives the same groups.
         self._executor = LocalGroupExecutor(
             setup, share.policy, share.envs, share.memory, split_spans(env_count, config.group)
         )
-        self.set_measured_state_(share)
+        self.set_measured_state_(share)  # whose bytes the run's ledger has
 
     def begin(self, policy: Arrays, ungrown: Arrays, seeds: np.ndarray) -> None:
         """Begin an episode of this policy in every environment of the share, with these env seeds."""
@@ -55,7 +56,7 @@ class GrowService(WorkerService):
         self._executor.begin_(torch.from_numpy(seeds))
 
     def load(self, policy: Arrays, ungrown: Arrays, rows: Arrays) -> None:
-        """Write the policy and the environments' rows, in the middle of an episode, into the share."""
+        """Go on within an episode: copy the run's policy and the environments' rows into the share."""
         self._receive_policy_(policy, ungrown)
         for name, leaf in env_rows(self._share.envs, self._share.memory):
             leaf.copy_(torch.from_numpy(rows[name]))
@@ -117,7 +118,7 @@ class GrowWorkers(WorkerPool):
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
         """Begin an episode in every environment, in all workers at once."""
-        self.ready_()
+        self.ready_()  # starts the workers, if none runs
         # A copy: the run draws its next seeds into the same tensor.
         self._seeds, self._played_steps, self._needs_rows = seeds.clone(), [], False
         # All workers are asked before any answer is awaited, so that they compute side by side.
@@ -186,7 +187,7 @@ class GrowWorkers(WorkerPool):
         # Without seeds the state tree has the rows: after `gather_`, or when a run is resumed within an episode.
         if self._seeds is None:
             self._load_(worker)
-        else:
+        else:  # the episode has begun in this process, and the state tree has none of its steps
             worker.ask("begin", *self._policy_and_ungrown(), self._worker_rows(worker, self._seeds))
         for player, noise in self._played_steps:
             worker.ask("step", player, self._worker_rows(worker, noise))

@@ -43,7 +43,7 @@ def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> Tra
         network, spaces = part.setup.network, part.setup.spaces
         # Copies: the run, with its rollout and moments, can be freed.
         copies = {name: weight.detach().clone() for name, weight in weight_views(network, part.learner).items()}
-        if part.rows is None:
+        if part.rows is None:  # all agents are of one kind, with one policy
             return build_policy(network, spaces, find_native_spaces(run.trainer.evaluator.world), copies)
         kind = part.rows.kind
         native = native_spaces(kind.observation, kind.action, kind.form, run.world_name)
@@ -93,7 +93,8 @@ class PolicyModule(nn.Module):
         """Return what `forward` does; with a mask `legal`, bool [B, R], the logits of illegal choices are lowest."""
         step_memory = obs.new_zeros(2, obs.shape[0], 0, dtype=torch.float32) if memory is None else memory
         step = self._run_step(obs, step_memory)
-        action = self._within_bounds(self._actions(obs.device).distribution(step.logits, legal).mode())
+        distribution = self._actions(obs.device).distribution(step.logits, legal)
+        action = self._clamp_to_bounds(distribution.mode())
         logits = (mask_logits(step.logits, legal),) if self.spaces.bounds is None else ()
         return action, *logits, *(() if memory is None else (step.memory,))
 
@@ -104,14 +105,16 @@ class PolicyModule(nn.Module):
         step, actions = self._run_step(obs, memory), self._actions(obs.device)
         distribution = actions.distribution(step.logits, legal)
         if rng is None:
-            return self._within_bounds(distribution.mode()), step.memory
+            return self._clamp_to_bounds(distribution.mode()), step.memory
         noise = actions.noise_(torch.empty(len(obs), actions.noise), rng).to(obs.device)
-        return self._within_bounds(distribution.sample(noise)), step.memory
+        return self._clamp_to_bounds(distribution.sample(noise)), step.memory
 
     def value(self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None) -> Tensor:  # noqa: ARG002  (the critic reads observations alone)
         """Return the critic's value of each state, [B]."""
-        weights, starts = self.net.weights_by_name(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
-        return self.network.policy(weights, self._embed(weights, obs), memory, starts).value[0]
+        weights = self.net.weights_by_name()
+        starts = obs.new_zeros(1, obs.shape[0], dtype=torch.bool)  # within an episode
+        output = self.network.policy(weights, self._embed(weights, obs), memory, starts)
+        return output.value[0]  # of the only step
 
     def _run_step(self, obs: Tensor, memory: Tensor) -> ActorCriticStep:
         """Return logits, value and memory of one step, within an episode."""
@@ -122,7 +125,8 @@ class PolicyModule(nn.Module):
         """Return the object that turns logits into actions on a device; it is built again if the module was moved."""
         return self.network.actions if device == self.network.device else policy_actions(self.spaces, device)
 
-    def _within_bounds(self, action: Tensor) -> Tensor:
+    def _clamp_to_bounds(self, action: Tensor) -> Tensor:
+        """Return actions moved to the nearest bound where they are beyond it; choices as they are."""
         if self.spaces.bounds is None:
             return action
         return torch.minimum(torch.maximum(action, self.get_buffer("low")), self.get_buffer("high"))
@@ -151,7 +155,8 @@ class MaskedPolicyModule(PolicyModule):
 
 def _build_module(network: ActorCritic, spaces: Spaces, weights: Weights) -> PolicyModule:
     """Return the policy as a module, which takes masks where the actions have some."""
-    return (MaskedPolicyModule if spaces.masked else PolicyModule)(network, spaces, weights)
+    module_class = MaskedPolicyModule if spaces.masked else PolicyModule
+    return module_class(network, spaces, weights)
 
 
 def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyExport:
@@ -163,7 +168,8 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
     cells, kind = module.cells, spaces.obs_type.__name__
     shape = [*spaces.obs]
     memory_text = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
-    memory_input, memory_output = ({"memory": memory_text}, {"memory_after": memory_text}) if cells else ({}, {})
+    memory_input = {"memory": memory_text} if cells else {}
+    memory_output = {"memory_after": memory_text} if cells else {}
     is_choice = spaces.bounds is None
     logits = {"logits": f"float32 [rows, {network.actions.outputs}]"} if is_choice else {}
     action = "int64 [rows]: a position in actions" if is_choice else f"float32 [rows, {len(spaces.actions)}]"
@@ -206,11 +212,12 @@ def _example_inputs(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]
         obs = torch.randn(shape, generator=rng)
     else:
         obs = torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8)
-        if spaces.form == "image":  # the numbers next to images are not random bytes
+        if spaces.form == "image":  # the numbers next to images are not random bytes; a view writes them
             numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
             numbers.copy_(torch.rand(numbers.shape, generator=rng))
     masks = (example_mask(spaces, rows),) if spaces.masked else ()
-    return obs, *masks, *((torch.rand(2, rows, cells, generator=rng) - 0.5,) if cells else ())
+    memories = (torch.rand(2, rows, cells, generator=rng) - 0.5,) if cells else ()
+    return obs, *masks, *memories
 
 
 @dataclass(frozen=True)
@@ -254,7 +261,7 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         build_statistics(network.number_count, network.measures, torch.device("cpu")) if network.measures else {}
     )
     # The file has mean and variance next to the weights, and no count: the statistics learn nothing more.
-    moments = {name: Weight((network.number_count,), 0) for name in (MEAN, VARIANCE) if statistics}
+    moments = {name: Weight((network.number_count,), fan_in=0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(network.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)
     buffers = {} if network.encoder is None else network.encoder.fill_buffers(tensors)

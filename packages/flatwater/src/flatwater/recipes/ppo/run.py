@@ -134,11 +134,13 @@ class BlocksRun(OnPolicyRun, WorldRun):
         """
         result = super().score(holdout=holdout)
         trained_player, players = next(iter(self.rows)), result["players"]  # the trained policy is the first player
+        # Each kind of agents, and each agent of a kind of several; none where all agents are of one kind.
         for part, _ in agent_rows(self.trainer.setup.held_out):
             players[f"{trained_player}/{part}"]["times_random"] = _share(
                 players, f"{trained_player}/{part}", f"{RANDOM}/{part}"
             )
-        if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
+        earlier = self.trainer.run.opponents.get(EARLIER)
+        if earlier is not None and earlier.count:  # a game in turns, and a policy was kept
             # A seed of a game in turns has the opponent's number too: the same episodes, against another opponent.
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
             players |= return_rows(
@@ -151,8 +153,8 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
 
 def _share(players: Mapping[str, Mapping[str, Any]], own: str, other: str) -> float | None:
-    """Return a player's return as a share of another's; None where there is none."""
-    own_return, other_return = players[own]["return"], players[other]["return"]
+    """Return a player's return as a share of another's; None if the other's is 0, or one of them is not finite."""
+    own_return, other_return = players[own]["return"], players[other]["return"]  # None: not finite
     return own_return / other_return if other_return and own_return is not None else None
 
 
@@ -171,7 +173,9 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     training, held_out = worlds.training.spaces, worlds.held_out.spaces
     # Checked here and not with the settings: only the world knows its number of agents.
     minibatches, per_agent = config.learner.own.minibatches, config.block // config.learner.unroll
-    for agents in [training.envs * len(kind.places) for kind in training.kinds] or [training.envs * training.agents]:
+    # The agents of each policy in all environments: a policy for each kind of agents, or one for all.
+    kind_counts = [training.envs * len(kind.places) for kind in training.kinds]
+    for agents in kind_counts or [training.envs * training.agents]:
         sequences = agents * per_agent
         # The largest number, up to the setting, that deals all sequences evenly, for the message.
         divisor = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
@@ -197,7 +201,9 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
     """
 
     def build(config_to_plan: BlocksRunConfig) -> tuple[BlocksSetup, BlocksState]:
-        setup = setup_blocks(config_to_plan, worlds if config_to_plan is config else build_worlds(config_to_plan), META)
+        """Return setup and state on the meta device, in the worlds of the run if the settings are its own."""
+        own_worlds = worlds if config_to_plan is config else build_worlds(config_to_plan)
+        setup = setup_blocks(config_to_plan, own_worlds, META)
         return setup, build_blocks(setup)
 
     # The policies of several kinds of agents are one owner.
@@ -226,12 +232,13 @@ def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]
         return peak_bytes(step_policy)
 
     def learn_round_(part: PolicyPart) -> None:
-        """Take what a round's updates compute once and each time."""
-        bind_learning(part, run)(0)  # with the advantages
+        """Take a round's first update, and the change of the algorithm's state that follows its last update."""
+        bind_learning(part, run)(0)  # the first update, which also computes the advantages
         # The last update merges the observations' statistics besides, which takes no more than an update.
         advance_state_(part.setup.algorithm, part.setup.config.learner, part.learner, part.rollout)
 
-    parts = policy_parts(setup, run)  # of several, one acts or learns after the other
+    parts = policy_parts(setup, run)
+    # The largest policy counts: of several, one acts or learns after the other.
     step_bytes = max(measure_step(part, part.held_out_memory) for part in parts)
     return {
         "baselines": step_bytes,

@@ -40,6 +40,7 @@ def decide_settings(config: C, spaces: Spaces) -> C:
     """
     for name, (omitted_value, decide) in _open_decisions(config.learner).items():
         if getattr(config.learner, name) == omitted_value:
+            # Replaced one by one: the decision about compiling reads the numbers decided before.
             config = replace(config, learner=replace(config.learner, **{name: decide(config, spaces)}))
     return config
 
@@ -71,16 +72,19 @@ def _kinds(spaces: Spaces) -> Sequence[Spaces]:
 
 
 def _sees_images(spaces: Spaces) -> bool:
+    """Return whether any kind of agents observes images."""
     return any(own.form == "image" for own in _kinds(spaces))
 
 
 def _pass_count(_config: BlocksRunConfig, spaces: Spaces) -> int:
+    """Return the number of epochs, and of minibatches in each, for these observations."""
     return IMAGE_PASSES if _sees_images(spaces) else PASSES
 
 
 def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
     """Return whether a run has enough updates for compiling to pay, and its policy can be compiled."""
     learner = config.learner
+    # Updates of the run; steps of the policy are counted as parts of one.
     updates = config.rounds * (config.block / STEPS_OF_UPDATE + learner.own.epochs * learner.own.minibatches)
     if not learner.is_shipped:  # an algorithm of the user's may do what cannot be traced
         return False

@@ -53,17 +53,19 @@ class TeachRun(BlocksRun):
         """Return a world of two environments and its player, for the test whether a resume will be exact."""
         world = self.build_world(2)
         name = self.config.teacher
-        is_users_class = ":" in name and not name.startswith(OF_A_RUN)
+        is_users_class = ":" in name and not name.startswith(OF_A_RUN)  # package.module:Class
         # Only a teacher of the user's plays in the test: those that ship keep nothing over episodes.
         if not is_users_class:
             return world, WorldPlayer(world, other_seed)
-        teacher = build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
+        unused_rng = generator(0, "unused", torch.device("cpu"))  # a class of the user's gets none
+        teacher = build_teacher(name, world, unused_rng)
         return world, WorldPlayer(world, other_seed, teacher)
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the student's score against the teacher and random actions, with the teacher's name."""
         score = super().score(holdout=holdout) | {"teacher": self.config.teacher}
         if self.config.teacher == RANDOM:
+            # The student's return as a share of the teacher's.
             score["players"]["student"].pop("of_teacher")
             score["note"] += "; the teacher acts by chance, so a share of its return has no meaning"
         return score
@@ -100,7 +102,7 @@ def build_teach_worlds(config: TeachRunConfig) -> Worlds:
         ConfigError: `config.world` names no world, or one where an action is more than a choice from a list.
     """
     worlds = build_worlds(config)
-    if worlds.training.spaces.action_shape:
+    if worlds.training.spaces.action_shape:  # empty where an action is one number: a choice
         raise ConfigError(
             f"world = {config.world!r}: has {describe_spaces(worlds.training.spaces)}; "
             "a student needs one list of actions. "
@@ -143,7 +145,7 @@ class StudentTeacher:
         student = build_actor_critic(world.spaces, config.policy, device)
         # A learner for its storage alone: the checkpoint is read into it by the leaves' names.
         learner = build_learner(student, sequences=1, rng=generator(0, "unused", device), device=device)
-        checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
+        checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)  # says nothing of damaged ones
         if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
         restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, part="learner")
@@ -151,13 +153,13 @@ class StudentTeacher:
         self._memory = torch.zeros(2, world.spaces.envs * self._agents, student.policy.cells, device=device)
 
     def begin_(self, env_mask: Array) -> None:
-        """Zero the LSTM memory of all agents in the environments, bool [E], that begin an episode."""
+        """Zero the LSTM memory of all agents in the environments of `env_mask`, bool [E], which begin an episode."""
         self._memory[:, torch.from_numpy(env_mask.repeat(self._agents))] = 0
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:
         """Write the likeliest action of each agent into `actions_out`, from observations [E, A, *obs]."""
         device, rows = self._memory.device, torch.from_numpy(obs.reshape(-1, *obs.shape[2:]))
-        starts = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        starts = torch.zeros(len(rows), dtype=torch.bool, device=device)  # `begin_` has cleared the memory
         with torch.no_grad():
             step = self._student.run_step(self._weights, rows.to(device), self._memory, starts)
         self._memory.copy_(step.memory)

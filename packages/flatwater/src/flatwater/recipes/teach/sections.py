@@ -79,9 +79,9 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
 
     The rows are empty if no block was measured.
     """
-    values_by_part = {
-        part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PART_COLOURS
-    }
+    values_by_part = dict[str, list[float]]()
+    for part in PART_COLOURS:
+        _rounds, values_by_part[part] = finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))
     # Medians: a block that the machine was slow in does not move them.
     medians = {part: median(values) for part, values in values_by_part.items() if values}
     total = sum(medians.values())
@@ -122,7 +122,9 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
     """Return a chart of each player's returns: the mean of its agents, and the worst to the best of them."""
     # Reversed, as rows of horizontal bars are drawn from below.
     rows = dict(reversed(result["players"].items()))
-    low, mean, high = ([row.get(name) for row in rows.values()] for name in ("worst", "return", "best"))
+    low = [row.get("worst") for row in rows.values()]
+    mean = [row.get("return") for row in rows.values()]
+    high = [row.get("best") for row in rows.values()]
     bars = Bars(
         name="return",
         at=list(rows),

@@ -63,6 +63,7 @@ class BlockCollector:
         envs, agents = spaces.envs, spaces.agents
         self._envs, self._agents, self._grid = envs, agents, (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
+        # One for each kind of agents; several have different spaces.
         self._policies = [PolicyBlock(part) for part in policy_parts(setup, run)]
         self._rows_are_copied = bool(spaces.kinds)
         """Whether the world writes beside the rollouts, as the rows of several kinds have another form."""
@@ -71,6 +72,7 @@ class BlockCollector:
         self._actions = np.zeros((*self._grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
         """Actions of several kinds of agents, side by side."""
         self._earlier_policies = run.opponents.get(EARLIER)
+        """Opponents in a game in turns; None in other environments."""
         self._game_sides = world.sides if isinstance(world, TurnsWorld) else 1
         self._starts = run.starts.numpy()
         """Whether each agent's next step is the first of an episode, bool [B]; a view."""
@@ -78,16 +80,18 @@ class BlockCollector:
     def _bind_world_rows_(self) -> None:
         """Bind the arrays that the world writes into: of each step of the block, and of what comes after it."""
         run, spaces, steps = self._run, self._setup.spaces, self._setup.config.block
-        next_obs, next_legal = run.coming, [run.legal[AFTER_BLOCK]] if spaces.masked else []
+        next_obs = run.coming
+        next_legal = [run.legal[AFTER_BLOCK]] if spaces.masked else []
         if self._rows_are_copied:
             # One buffer for all steps: each policy copies it to its rollout before the world writes into it again.
             obs_rows, legal_rows = [next_obs] * (steps + 1), next_legal * (steps + 1)
             self._outcomes: list[Outcome] = [build_outcome(*self._grid)] * steps
         else:
             rollout = self._policies[0].part.rollout
-            obs_rows, legal_rows = [*rollout["obs"], next_obs], [*rollout["legal"], *next_legal] if next_legal else []
-            outcomes = (rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
-            self._outcomes = list(zip(*outcomes, strict=True))
+            obs_rows = [*rollout["obs"], next_obs]
+            legal_rows = [*rollout["legal"], *next_legal] if next_legal else []
+            columns = [rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated")]
+            self._outcomes = list(zip(*columns, strict=True))  # the rows of each step
         self._observations: list[Array] = [row.view(*self._grid, *spaces.obs).numpy() for row in obs_rows]
         masks = [row.view(*self._grid, -1).numpy() for row in legal_rows]
         # None at each step of a world without masks, so that both lists have the same indexes.
@@ -102,8 +106,8 @@ class BlockCollector:
     def current_obs(self) -> Array:
         """The next step's observations, [E, A, *obs]: of its row within a block, else those after the last block."""
         progress = self._run.progress
-        collecting = progress.phase == COLLECT and progress.step > 0
-        return self._observations[progress.step if collecting else AFTER_LAST_ROW]
+        is_within_block = progress.phase == COLLECT and progress.step > 0
+        return self._observations[progress.step if is_within_block else AFTER_LAST_ROW]
 
     def step_(self, t: int) -> None:
         """Take step `t` of the block, and write it into row `t` of the rollout."""
@@ -123,14 +127,14 @@ class BlockCollector:
             self.world, self._episodes, executed_actions, next_obs, self._outcomes[t], legal=self._legal_masks[t + 1]
         )
         profile.end_part_("env")
-        self._starts[...] = False
+        self._starts[...] = False  # `_begin_episodes_` sets it for episodes that begin below
         run.agent_steps += self._envs * self._agents
         profile.steps += self._envs * self._agents
-        if self._rows_are_copied:
+        if self._rows_are_copied:  # else the world has written into the rollout itself
             for policy in self._policies:
                 policy.copy_outcome_(t, self._outcomes[t])
-        # A truncated episode has a next value, a terminated one has none. The end of the block copies those of all
-        # other steps from the next row.
+        # The value after a truncated episode, and after the last row. Of a terminated episode no next value is read;
+        # those of all other steps are copied from the next row at the end of the block.
         is_last = t == len(self._outcomes) - 1
         if is_last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
             for policy in self._policies:
@@ -146,7 +150,7 @@ class BlockCollector:
         profile.end_part_("store")
 
     def _teacher_actions_(self, t: int) -> Tensor | None:
-        """Return the teacher's actions in step `t`; None without a teacher."""
+        """Ask the teacher for its actions in step `t`, and return them, [B]; None without a teacher."""
         if self.teacher is None:
             return None
         choices = ask_teacher_(self.teacher, self._observations[t], self._teacher_choices, legal=self._legal_masks[t])
@@ -166,6 +170,7 @@ class BlockCollector:
         if not self._rows_are_copied:  # one policy acts for all agents
             policy, inputs = self._policies[0], {}
             if teacher_actions is not None:
+                # `led` marks the agents for which the teacher's action is executed.
                 inputs = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
                 write_step_(policy.part.rollout, t, taught=teacher_actions, led=run.led)
             action = policy.act_(t, policy.part.own_rows(self._episodes.over), run.starts, **inputs)
@@ -179,9 +184,10 @@ class BlockCollector:
         return self._actions
 
     def _begin_block_(self) -> None:
-        """Begin the first episodes in a new run, keep the present policy as an opponent if that is due, and fill row 0.
+        """Prepare row 0 of the next block: it gets the observations and masks after the last block.
 
-        Row 0 gets the observations and masks after the last block. The agents that the teacher leads are drawn anew.
+        A new run begins its first episodes. The present policy is kept as an opponent if that is due, and the agents
+        that the teacher leads are drawn anew.
         """
         run, config = self._run, self._setup.config
         if run.agent_steps == 0:
@@ -189,17 +195,17 @@ class BlockCollector:
         if self._earlier_policies is not None:
             learner = self._policies[0].part.learner
             take_policy_(self._earlier_policies, learner, run.progress.round, run.episodes.seeds.numpy())
-        if not self._rows_are_copied:
+        if not self._rows_are_copied:  # else `_act_` copies row 0 like all others
             self._policies[0].copy_inputs_(0, self._observations[AFTER_LAST_ROW], self._legal_masks[AFTER_LAST_ROW])
         if isinstance(config.learner, TeachingConfig):
             # One number for each agent and block: the teacher leads the agents whose number is below the schedule's.
-            chances = torch.rand(len(run.led), generator=run.generators["lead"])
-            torch.lt(chances, config.learner.lead.scheduled_value(run.agent_steps), out=run.led)
+            draws = torch.rand(len(run.led), generator=run.generators["lead"])
+            torch.lt(draws, config.learner.lead.scheduled_value(run.agent_steps), out=run.led)
 
     def _end_block_(self) -> None:
         """Write the values of the block that are not written yet, and count the steps that the teacher led."""
         for policy in self._policies:
-            policy.end_()
+            policy.end_()  # writes `value` and `next_value` where they are missing
         if self.teacher is not None:
             rollout = self._policies[0].part.rollout
             self._run.ended[STEPS].add_((rollout["led"] & rollout["alive"]).sum())
@@ -207,34 +213,36 @@ class BlockCollector:
     def restart_episodes_(self) -> None:
         """Truncate the running episodes and begin new ones, because the world cannot be brought back to them."""
         progress = self._run.progress
-        collecting = progress.phase == COLLECT and progress.step > 0
-        if collecting:
+        is_within_block = progress.phase == COLLECT and progress.step > 0
+        if is_within_block:
+            last_step = progress.step - 1
             for policy in self._policies:
                 # Before new episodes overwrite the observations of the old ones.
-                policy.write_next_value_(progress.step - 1, self._observations[progress.step])
-                policy.truncate_(progress.step - 1)
-        self._begin_episodes_(np.ones(self._envs, np.bool_), progress.step if collecting else AFTER_LAST_ROW)
+                policy.write_next_value_(last_step, self._observations[progress.step])
+                policy.truncate_(last_step)
+        self._begin_episodes_(np.ones(self._envs, np.bool_), progress.step if is_within_block else AFTER_LAST_ROW)
 
     def _count_ended_episodes_(self, has_ended: Array) -> None:
         """Add the episodes of the environments in the mask `has_ended`, bool [E], to the sums of ended episodes."""
         run, episodes, agents = self._run, self._run.episodes, self._agents
         mask = torch.from_numpy(has_ended)
-        run.ended[EPISODES].add_(int(has_ended.sum()) * agents)
+        run.ended[EPISODES].add_(int(has_ended.sum()) * agents)  # an episode counts for each of its agents
         run.ended[RETURNS].add_(episodes.returns[mask].double().sum())
-        if isinstance(run, KindsState):
+        if isinstance(run, KindsState):  # the kinds' returns are told apart, so they are summed by agent
             run.agent_returns.add_(episodes.returns[mask].double().sum(0))
         if self.teacher is None:  # with a teacher, `_end_block_` counts the steps that it led
             run.ended[STEPS].add_(int(episodes.steps[mask].sum()) * agents)
 
-    def _begin_episodes_(self, begins: Array, row: int) -> None:
-        """Begin episodes in the environments of the mask `begins`, bool [E]; their observations go to row `row`."""
+    def _begin_episodes_(self, env_mask: Array, row: int) -> None:
+        """Begin episodes in the environments of `env_mask`, bool [E]; their observations go to row `row`."""
         run, episodes = self._run, self._run.episodes
-        # Seeds are drawn for all environments, so that each call draws the same number of random numbers.
-        seeds = torch.randint(HELD_OUT, (len(begins),), generator=run.generators["world seeds"]).numpy()
-        if self._earlier_policies is not None:
+        # Seeds are drawn for all environments, so that each call draws the same number of random numbers. Seeds of
+        # training are below `HELD_OUT`.
+        seeds = torch.randint(HELD_OUT, (len(env_mask),), generator=run.generators["world seeds"]).numpy()
+        if self._earlier_policies is not None:  # then a seed also encodes the learner's side and its opponents
             last_seeds, round_ = episodes.seeds.numpy(), run.progress.round
             seeds = deal_opponents(self._earlier_policies, seeds, last_seeds, sides=self._game_sides, round_=round_)
-        begin_(self.world, episodes, begins, seeds, self._observations[row], legal=self._legal_masks[row])
+        begin_(self.world, episodes, env_mask, seeds, self._observations[row], legal=self._legal_masks[row])
         if self.teacher is not None:
-            self.teacher.begin_(begins)
-        self._starts[...] = begins.repeat(self._agents)
+            self.teacher.begin_(env_mask)
+        self._starts[...] = env_mask.repeat(self._agents)

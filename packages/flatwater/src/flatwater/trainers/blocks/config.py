@@ -1,4 +1,4 @@
-"""Settings of PPO on blocks, with a teacher or without, apart from its world and its machine."""
+"""Settings of policies that learn from blocks of steps: the learner, its worlds, evaluation and opponents."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -48,6 +48,7 @@ class BlocksConfig:
     allow_nan: bool = False
     """Train on although an environment gives NaN or infinity. Left out: that ends the run, and names the environment,
     the step and the number."""
+    # The run's `env`, or the `world` of `teach`, says which of these two is used.
     foraging: ForagingConfig = field(default_factory=ForagingConfig)
     wrapped: WrappedConfig = field(default_factory=WrappedConfig)
     policy: ActorCriticConfig = field(default_factory=ActorCriticConfig)

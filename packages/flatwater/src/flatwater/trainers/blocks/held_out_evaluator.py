@@ -14,9 +14,10 @@ from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 
 
 def _bind_player(part: PolicyPart) -> Callable[..., Array]:
-    """Return the function that gives a policy's actions on held-out observations: the likeliest, or a student's draws.
+    """Return the function that gives a policy's actions on held-out observations.
 
-    A teacher's action is one of several good ones, so its student has learned to draw among them.
+    They are the policy's likeliest actions; a teacher's student draws its actions. A teacher's action is one of several
+    good ones, so its student has learned to draw among them.
     """
     setup, memory = part.setup, part.held_out_memory
     network, device, agents = setup.network, setup.device, setup.held_out_agents
@@ -27,7 +28,7 @@ def _bind_player(part: PolicyPart) -> Callable[..., Array]:
 
     def act(obs: Tensor, legal: Tensor | None, *, first: bool) -> Array:
         """Return an action for each observation, [B, *action]."""
-        if first:
+        if first:  # the first step of the episodes
             memory.zero_()
         with torch.no_grad():
             output = network.run_step(weights, obs.to(device), memory, starts)
@@ -60,7 +61,7 @@ def build_evaluator(
     actions = np.zeros((*grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
 
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
-        """Return the actions [E, A, *action] of the policies."""
+        """Return the actions [E, A, *action]; each policy chooses those of its kind of agents."""
         for part, act_own in players_of_kinds:
             own_actions = act_own(part.own_obs(obs), None if legal is None else part.own_legal(legal), first=first)
             part.write_actions_(own_actions, actions)
@@ -72,7 +73,7 @@ def build_evaluator(
     }
     # The same seeds each time: all players and all evaluations play the same episodes.
     seeds = HELD_OUT + np.arange(spaces.envs, dtype=np.int64)
-    # Games in turns and environments of several agents, which name no last step, end long before 1,000. A student draws
-    # its actions in each step, so its numbers depend on the number of steps.
+    # Games in turns and environments of several agents name no last step, and mostly end long before the limit of 1,000
+    # steps. Students play all steps: they draw actions in each, so their numbers would depend on when steps end.
     ends_early = setup.opponents is not None or (spaces.agents > 1 and not setup.has_teacher)
     return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks, ends_early=ends_early)

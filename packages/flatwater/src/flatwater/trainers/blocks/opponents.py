@@ -53,7 +53,10 @@ class EarlierPolicies:
 
 
 def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
-    """Return the earlier policies of a new run: zeros, until policies are taken. On the meta device they are a plan."""
+    """Return the earlier policies of a new run: zeros, until policies are taken.
+
+    On the meta device they are shapes alone, for a memory plan.
+    """
 
     def zero_rows(leaf: Tensor, *shape: int) -> Tensor:
         """Return zeros [K, *shape] of the type and on the device of `leaf`."""
@@ -89,11 +92,11 @@ def _due_row(earlier: EarlierPolicies, round_: int) -> int | None:
     """Return the row that the next policy is written to, if one is due after `round_` rounds, else None."""
     if round_ - earlier.latest_round < earlier.every:
         return None
-    count = len(earlier.blocks)
-    if earlier.taken_count < count:  # a row is still empty
+    rows = len(earlier.blocks)
+    if earlier.taken_count < rows:  # a row is still empty
         return earlier.taken_count
     # Row 0 stays; the others take turns.
-    return 1 + (earlier.taken_count - count) % (count - 1)
+    return 1 + (earlier.taken_count - rows) % (rows - 1)
 
 
 def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *, sides: int, round_: int) -> Array:
@@ -108,12 +111,13 @@ def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *,
         sides: number of sides of a game.
         round_: number of complete rounds.
     """
-    numbers = np.arange(earlier.count + 1)
+    numbers = np.arange(earlier.count + 1)  # of the opponents to draw from
     if (row := _due_row(earlier, round_)) is not None:
         # No new episodes against the policy that will be replaced, so that its last ones come to an end.
         numbers = numbers[numbers != row + 1]
     next_sides = (learner_sides(last_seeds, sides) + 1) % sides
-    # The remainder by `sides` encodes the learner's side; the random seed also draws the number of the opponents.
+    # The remainder by `sides` encodes the learner's side, and the seed stays below `HELD_OUT`. The random seed also
+    # draws the number of the opponents.
     own_seeds = seeds % (HELD_OUT // sides) * sides + next_sides
     return replace_opponents(own_seeds, numbers[seeds % len(numbers)])
 
@@ -131,6 +135,7 @@ class PolicyOpponents:
             sides: number of sides of a game.
         """
         self._network, self._is_masked = network, spaces.masked
+        # Of each policy: its weights and its statistics of observations, by name.
         self._policies = [
             named_weights(network, earlier.blocks[row : row + 1])
             | {name: leaf[row] for name, leaf in earlier.statistics.items()}
@@ -140,7 +145,8 @@ class PolicyOpponents:
         self._memory = torch.zeros(2, spaces.envs, sides, network.policy.cells, device=device)
         # All False: `begin_` clears the memory at an episode's begin.
         self._starts = torch.zeros(spaces.envs, dtype=torch.bool, device=device)
-        self._noise, self._rows = torch.zeros(spaces.envs, network.actions.noise), torch.arange(spaces.envs)
+        self._noise = torch.zeros(spaces.envs, network.actions.noise)  # overwritten by `choose_`
+        self._rows = torch.arange(spaces.envs)
 
     def begin_(self, env_mask: Array) -> None:
         """Clear the memory of the environments in the mask `env_mask`."""
@@ -159,7 +165,7 @@ class PolicyOpponents:
         obs, noise = torch.from_numpy(turns.obs).to(device), self._noise.to(device)
         sides = torch.from_numpy(turns.sides)
         legal = torch.from_numpy(turns.legal).to(device) if self._is_masked else None
-        memory = self._memory[:, self._rows, sides]
+        memory = self._memory[:, self._rows, sides]  # in each environment that of the side whose turn it is
         # Number n stands for policy n - 1, as 0 is random play.
         for number in np.unique(turns.opponents[env_mask]).tolist():
             output = network.run_step(self._policies[number - 1], obs, memory, self._starts)

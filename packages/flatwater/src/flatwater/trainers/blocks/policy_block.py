@@ -1,4 +1,4 @@
-"""A policy's part of a block: it acts, and writes its columns of the rollout."""
+"""Acts with the policy of one kind of agents, and fills its rollout: a block of T steps of B agents."""
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ class PolicyBlock:
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, part.learner)
         self._weights = weight_views(setup.network, part.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
+        # In as many pieces as an epoch has minibatches, so that a piece takes no more memory than an update.
         self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=rollout, pieces=config.own.minibatches)
         self._noise = torch.zeros(setup.agents, setup.network.actions.noise, device=setup.device)
         self._obs_rows = [*rollout["obs"]]
@@ -54,12 +55,13 @@ class PolicyBlock:
             teacher_inputs: `led` and `taught`, with a teacher.
         """
         part, network, device = self.part, self.setup.network, self.setup.device
+        unroll = self.setup.config.learner.unroll  # steps of a sequence
         # The memory before the first step of each sequence, from which the update recomputes the sequence.
-        if network.policy.cells and t % (unroll := self.setup.config.learner.unroll) == 0:
+        if network.policy.cells and t % unroll == 0:
             part.begun[t // unroll].copy_(part.memory)
         # Drawn for all agents, led or not, so that each step draws the same number of random numbers.
         noise = network.actions.noise_(self._noise, part.action_rng)
-        action, is_alive, starts_row = self._step_rows[t]
+        action, is_alive, starts_row = self._step_rows[t]  # views, which the lines below write into
         np.logical_not(is_over, out=is_alive)
         starts_row[...] = starts.numpy()
         obs = self._obs_rows[t]
@@ -75,13 +77,14 @@ class PolicyBlock:
         return action
 
     def write_next_value_(self, t: int, obs: Array) -> None:
-        """Write the value of the observations after step `t`, those of all agents, [E, A, *obs]."""
+        """Write into row `t` the value of the observations after step `t`; `obs` has those of all agents."""
         next_obs = self.part.own_obs(obs).to(self.setup.device)
+        # The episode that step `t` belongs to goes on in these observations, or ended with them: its memory is read.
         no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=self.setup.device)
         output = forward_step(
             self.setup.network, self._weights, obs=next_obs, memory=self.part.memory, starts=no_starts
         )
-        self.part.rollout["next_value"][t].copy_(output.value[0])
+        self.part.rollout["next_value"][t].copy_(output.value[0])  # the values [1, B] of one step
 
     def end_(self) -> None:
         """Write the values of the block that are not written yet.

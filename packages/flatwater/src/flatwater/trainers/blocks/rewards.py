@@ -22,6 +22,7 @@ EPSILON = 1e-8
 
 def build_reward_scale(agents: int, device: torch.device) -> dict[str, Tensor]:
     """Return the statistics of returns before the first step."""
+    # Statistics of rows of one number, the return, of which all positions are measured.
     return build_statistics(1, (0,), device) | {RETURN: filled_tensor(0, agents, device=device)}
 
 
@@ -36,7 +37,8 @@ def scale_rewards_(scale: dict[str, Tensor], rollout: Rollout, gamma: float) -> 
     reward, has_ended = rollout["reward"], rollout["terminated"] | rollout["truncated"]
     returns, carry = torch.empty_like(reward), scale[RETURN]
     for return_row, reward_row, is_end in zip(returns, reward, has_ended, strict=True):
-        # The row keeps the return of an episode that ended; the copy that is carried on begins again at 0.
+        # R_t = r_t + gamma R_(t-1). The row keeps the return of an episode that ended; the copy that is carried on
+        # begins again at 0.
         carry = torch.add(reward_row, carry, alpha=gamma, out=return_row).masked_fill(is_end, 0)
     scale[RETURN].copy_(carry)
     is_usable = rollout["alive"] & returns.isfinite()

@@ -37,11 +37,11 @@ def build_trainer(
         other_players: players of held-out episodes by name, besides the policy.
     """
     for world in (worlds.training, worlds.held_out):
-        bind_earlier_(world, setup, run)
+        bind_earlier_(world, setup, run)  # opponents, if these are games in turns
     profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
     evaluator = build_evaluator(setup, run, worlds.held_out, other_players)
-    updates_ = [bind_learning(part, run) for part in policy_parts(setup, run)]
+    updates_ = [bind_learning(part, run) for part in policy_parts(setup, run)]  # a function for each policy
     settings = setup.config.learner.own
 
     def learn_(number: int) -> None:
@@ -73,7 +73,7 @@ def build_trainer(
 
 def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
     """Let a run's earlier policies play the other sides of a world's games, if it has games; return the world."""
-    if EARLIER in run.opponents:  # then there is one policy
+    if EARLIER in run.opponents:  # then agents are of one kind, so `setup.network` is the network of all policies
         bind_opponents_(world, setup.network, run.opponents[EARLIER])
     return world
 
@@ -85,12 +85,13 @@ def bind_learning(part: PolicyPart, run: BlocksState) -> Callable[[int], None]:
     """
     setup = part.setup
     config = setup.config.learner
+    # How the weights of imitation and reinforcement change over the run's steps; none without a teacher.
     ramps = (
         {"supervision": config.supervision, "reinforcement": config.reinforcement}
         if isinstance(config, TeachingConfig)
         else {}
     )
-    weights = {name: torch.full((), 0.0, device=setup.device) for name in ramps}
+    weights = {name: torch.full((), 0.0, device=setup.device) for name in ramps}  # `set_weights_` writes them
 
     def set_weights_() -> None:
         """Write the present weights of imitation and reinforcement, if there is a teacher."""
@@ -116,7 +117,8 @@ def read_numbers_(
     setup: BlocksSetup, run: BlocksState, evaluator: EpisodeEvaluator, profile: Profile
 ) -> dict[str, float]:
     """Return the metrics of the round that was completed last, by name, and clear its sums."""
-    learner, steps = setup.config.learner, setup.config.block * setup.agents
+    learner = setup.config.learner
+    steps = setup.config.block * setup.agents  # of all agents in a block
     # `counted_steps` are those that the teacher led, or without a teacher those of the ended episodes.
     episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
@@ -146,18 +148,20 @@ def _policy_numbers_(setup: BlocksSetup, run: BlocksState) -> dict[str, float]:
     """Return the metrics of the last round's updates; of several policies those of `join_numbers`."""
     numbers_by_kind = dict[str, dict[str, float]]()
     for part in policy_parts(setup, run):
+        # Before `read_updates_`, which counts them as read.
         updates = part.learner.updates - part.learner.updates_read
-        numbers_by_kind[part.name] = numbers = on_policy.read_updates_(part.setup, part)
+        numbers = on_policy.read_updates_(part.setup, part)
+        numbers_by_kind[part.name] = numbers
         if not setup.config.allow_nan:
             skipped_updates = int(numbers.get("train/skipped", 0))
             require_finite_update(setup.config.learner, updates=updates, skipped_updates=skipped_updates)
-    return join_numbers(numbers_by_kind) if setup.spaces.kinds else numbers
+    return join_numbers(numbers_by_kind) if setup.spaces.kinds else numbers  # those of the only policy
 
 
 def join_numbers(numbers_by_kind: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the metrics of each kind of agents under its name, and the means of all that have a metric.
+    """Return each metric, `group/metric`, as the mean over the kinds of agents, and as `group/kind/metric` for each.
 
-    `train/skipped` is the sum of their counts. A kind may lack metrics, as the user's own may differ.
+    `train/skipped` is not a mean but the sum of their counts. A kind may lack metrics, as the user's own may differ.
     """
     joined_numbers = dict[str, float]()
     for name in dict.fromkeys(name for numbers in numbers_by_kind.values() for name in numbers):
@@ -174,6 +178,7 @@ def _evaluation_numbers(setup: BlocksSetup, run: BlocksState, evaluator: Episode
     for player, returns in on_policy.present_scores(setup, run.progress, evaluator).items():
         numbers[f"evaluation/{player}"] = float(returns.double().mean())
         by_agent = returns.double().view(spaces.envs, -1).mean(0)
+        # `name` is a kind, or an agent of a kind of several; there is none where all agents have the same spaces.
         numbers |= {
             f"evaluation/{player}/{name}": float(by_agent[places].mean()) for name, places in agent_rows(spaces)
         }

@@ -195,7 +195,7 @@ class BlocksSetup(OnPolicySetup):
         network = build_actor_critic(self.spaces, self.config.policy, self.device)
         network = replace(network, autocast_bfloat16=learner.autocast == "bf16")
         # Measured: a compiled run of a module, resumed, had other last bits than an uninterrupted run.
-        may_compile = network.encoder is None
+        may_compile = network.encoder is None  # no module, which reads images or is the user's
         expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
         require(may_compile or not learner.compile, "learner.compile", learner.compile, expected)
         return network
@@ -206,7 +206,7 @@ def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.
     measures, scaling = _observation_scaling(spaces, config)
     actions = policy_actions(spaces, device)
     network = ActorCritic(spaces.obs, actions, PADDING, config, device, measures=measures, scaling=scaling)
-    if ":" in config.network:
+    if ":" in config.network:  # package.module:Class of the user's
         network = replace(network, encoder=own_encoder(config.network, spaces))
         # The user's module reads numbers as they are, unless they are normalised.
         return network if scaling == "deviations" else replace(network, scaling="none", measures=())
@@ -221,12 +221,12 @@ def _observation_scaling(spaces: Spaces, config: ActorCriticConfig) -> tuple[tup
     """Return the positions of the numbers that need running statistics, and the scale on which numbers are read."""
     if config.observations == "plain":
         return (), "none"
-    if config.observations == "stretched":
+    if config.observations == "stretched":  # only what the environment measures, such as a speed
         return spaces.measures, "logarithms"
     if config.observations == "normalised" and spaces.form != "tokens":
-        measures = tuple(range(count_numbers(spaces.parts)))
+        measures = tuple(range(count_numbers(spaces.parts)))  # all numbers; none in observations of images alone
         return measures, "deviations" if measures else "logarithms"
-    return (), "logarithms"
+    return (), "logarithms"  # `logs`, and tokens, which have no numbers to normalise
 
 
 def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
@@ -244,7 +244,7 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
     if spaces.form == "tokens":
         raise ConfigError(f"{subject}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
     network_class = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
-    space = network_input_space(spaces.parts)
+    space = network_input_space(spaces.parts)  # Gymnasium's space of what the module reads
     if isinstance(network_class, torch.nn.Module) or not callable(network_class):  # a module can be called as well
         raise ConfigError(
             f"{subject}: expected a class of torch.nn.Module, or a function that makes one for an observation space, "
@@ -254,6 +254,7 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
         inspect.signature(network_class).bind(space)
     except TypeError as error:
         raise ConfigError(f"{subject}: cannot be called with the observation space alone: {error}") from error
+    # Makes the module, and tries it on observations of zeros.
     return try_module(lambda: network_class(space), f"network {name}", spaces.parts)
 
 
@@ -261,11 +262,13 @@ def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
     """Return the kind of actions of a world: continuous, a single choice, or several choices."""
     if spaces.bounds is not None:
         return ContinuousActions(spaces.bounds, device)
-    return DiscreteActions(len(spaces.actions)) if spaces.choices is None else MultiDiscreteActions(spaces.choices)
+    if spaces.choices is None:  # one list of choices
+        return DiscreteActions(len(spaces.actions))
+    return MultiDiscreteActions(spaces.choices)
 
 
 def build_blocks(setup: BlocksSetup) -> BlocksState:
-    """Return the state of a new run. On the meta device it is a plan.
+    """Return the state of a new run. On the meta device it has shapes alone, for a memory plan.
 
     Tensors that worlds write lie on the CPU; the network, its moments and its memory on the network's device.
     """
@@ -282,7 +285,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         "led": zeros(setup.agents, dtype=torch.bool),
         "episodes": build_episodes(spaces, host),
         "held_out": _build_held_out_episodes(setup),
-        "ended": zeros(3, dtype=torch.float64),
+        "ended": zeros(3, dtype=torch.float64),  # EPISODES, RETURNS, STEPS
         "generators": {name: generator(config.seed, name, host) for name in CONSUMERS}
         | {name: generator(config.seed, name, device) for name in drawers},
         "logged": {OWN: build_logged_numbers(host)} if setup.reported else {},
@@ -314,14 +317,15 @@ def _build_held_out_episodes(setup: BlocksSetup) -> HeldOutEpisodes:
 
 
 def _build_memory(setup: BlocksSetup) -> Tensor:
-    """Return the memory of a policy in held-out episodes."""
+    """Return the memory of a policy in held-out episodes, zeros [2, B, M]."""
     return filled_tensor(0, 2, setup.held_out_agents, setup.config.policy.memory, device=setup.device)
 
 
 def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
     """Return the fields of a kind's policy; `kind` is empty where it is the only one."""
     config, device, agents = setup.config, setup.device, setup.agents
-    sequences, zeros = config.block // config.learner.unroll, partial(filled_tensor, 0, device=device)
+    sequences = config.block // config.learner.unroll  # of each agent, in a block
+    zeros = partial(filled_tensor, 0, device=device)
     return {
         "learner": build_learner(
             setup.network,
@@ -391,7 +395,7 @@ class PolicyPart:
 
     def write_actions_(self, own_actions: Array, all_actions: Array) -> None:
         """Write the actions of the policy's agents, [B, *action], into those of all agents, [E, A, *action]."""
-        if self.rows is None:
+        if self.rows is None:  # the policy's agents are all agents
             all_actions[...] = own_actions.reshape(all_actions.shape)
         else:
             by_env = own_actions.reshape(len(all_actions), -1, *own_actions.shape[1:])
@@ -401,6 +405,7 @@ class PolicyPart:
 def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
     """Return the policies of a run, one for each kind of agents."""
     parts = []
+    training_drawer, held_out_drawer = DRAWERS
     # Agents of one kind have no `kinds`: their only policy is in the root of the state tree.
     for name, kind, kind_setup in zip(setup.kind_names, setup.spaces.kinds or (None,), setup.kinds, strict=True):
         if isinstance(run, KindsState):
@@ -408,7 +413,7 @@ def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
             held_out_memory = policy.held_out_memory
         else:
             policy, held_out_memory = run, run.held_out.memory
-        action_rng, held_out_rng = (run.generators[f"{drawer}{_name_ending(name)}"] for drawer in DRAWERS)
+        ending = _name_ending(name)
         parts.append(
             PolicyPart(
                 setup=kind_setup,
@@ -420,15 +425,15 @@ def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
                 begun=policy.begun,
                 reward_scale=policy.reward_scale,
                 held_out_memory=held_out_memory,
-                action_rng=action_rng,
-                held_out_rng=held_out_rng,
+                action_rng=run.generators[f"{training_drawer}{ending}"],
+                held_out_rng=run.generators[f"{held_out_drawer}{ending}"],
             )
         )
     return parts
 
 
 def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
-    """Return the rollout's columns: those that the world writes, and those that the learner adds."""
+    """Return the form of each column of the rollout: of those that the world writes, and of the learner's."""
     spaces = setup.spaces
     world_columns = {
         "obs": ColumnSpec(spaces.obs, _obs_dtype(spaces)),

@@ -15,7 +15,7 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     population, micro_batches = config.population.size, config.learner.micro_batches
     member_groups = [(0, population)]  # all members in one group
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups)
-    shape = (population, micro_batches, config.learner.own.batch_size)
+    shape = (population, micro_batches, config.learner.own.batch_size)  # of the drawn transitions
     # The rewards of `steps` steps, discounted by `gamma`, are one transition's.
     steps, gamma = config.learner.own.reward_steps
 
@@ -23,6 +23,8 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
         """Return a function that gathers micro-batch `number` of a draw for members low ... high - 1."""
 
         def gather_rows(low: int, high: int) -> Batch:
+            """Return the micro-batch's transitions of members low ... high - 1."""
+            # None: all transitions count alike, as the replay is not prioritised.
             weight = None if sample.weight is None else sample.weight[low:high, number]
             return gather(run.ring, sample.index[low:high, number], weight, steps=steps, gamma=gamma)
 

@@ -28,10 +28,10 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
     def act(params: Params) -> Array:
         """Return the world's actions [E, 1, *action]; each row of weights acts in an equal share of E environments."""
         policies = len(next(iter(params.values())))
-        rows = add_mask(trial.obs, legal).to(setup.device)
+        rows = add_mask(trial.obs, legal).to(setup.device)  # networks read the mask after the observation
         with torch.no_grad():
             action = actor(params, rows.view(policies, -1, *rows.shape[1:]))
-        return scale(action.flatten(0, 1))[:, None]
+        return scale(action.flatten(0, 1))[:, None]  # with an axis of one agent
 
     def draw_seeds() -> Array:
         """Return new seeds of a generation's episodes, [E]: the same seeds for every policy."""

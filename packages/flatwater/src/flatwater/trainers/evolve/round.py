@@ -45,8 +45,9 @@ def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> Evolve
 
 
 def set_scores_(run: Population) -> None:
-    """Set each score to the mean return of the player's evaluation episodes."""
-    run.scores.values.copy_(run.trial.paid.view(len(run.scores.values), -1).mean(1))
+    """Set the score of each member, and of the champion, to the mean return of its evaluation episodes."""
+    returns = run.trial.paid.view(len(run.scores.values), -1)  # [policies, episodes of each]
+    run.scores.values.copy_(returns.mean(1))
 
 
 def select_(setup: EvolveSetup, run: Population) -> None:
@@ -70,7 +71,7 @@ def select_(setup: EvolveSetup, run: Population) -> None:
 
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
     """Return the metrics of the generation that was completed last, by name, and clear its sums."""
-    if not setup.config.population.evolves:  # otherwise `select_` has set the scores
+    if not setup.config.population.evolves:  # a single agent; with several members `select_` has set the scores
         set_scores_(run)
     episodes, total_return = run.ended.tolist()
     run.ended.zero_()
@@ -84,7 +85,7 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
     if episodes:
         numbers["return/mean"] = total_return / episodes
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
-    if (factor := lr_factor(setup.config.learner)) is not None:
+    if (factor := lr_factor(setup.config.learner)) is not None:  # None if learning rates are constant
         numbers["train/lr_factor"] = factor(run.learner.tally.updates)
     numbers |= read_tally_(run.learner.tally)
     steps = setup.config.steps * setup.spaces.envs

@@ -34,6 +34,7 @@ class EvolveSetup:
             ConfigError: the algorithm does not learn from played episodes.
         """
         learner = self.config.learner
+        # Traders' algorithms that learn from computed outcomes have no transitions to replay.
         expected = "an algorithm that learns from played episodes"
         require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)
         return choose_algorithm(learner, chooses=self.spaces.bounds is None)

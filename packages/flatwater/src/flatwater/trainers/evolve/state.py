@@ -91,7 +91,7 @@ class Population:
 
 
 def build_population(setup: EvolveSetup) -> Population:
-    """Return the state of a new run. On the meta device it is a plan.
+    """Return the state of a new run. On the meta device it has shapes alone, for a memory plan.
 
     Tensors that worlds write lie on the CPU; networks, moments and replay on the device.
     """
@@ -100,7 +100,8 @@ def build_population(setup: EvolveSetup) -> Population:
     host = device if device.type == "meta" else CPU
     zeros = partial(filled_tensor, 0, device=host)
     obs_type = torch.float32 if setup.spaces.form == "vector" else torch.uint8
-    rows = (prod(setup.spaces.obs) + setup.spaces.legal,) if setup.spaces.masked else setup.spaces.obs
+    # In a world with masks the replay stores observation and mask as one row of numbers.
+    row_shape = (prod(setup.spaces.obs) + setup.spaces.legal,) if setup.spaces.masked else setup.spaces.obs
     unknown_scores = filled_tensor(torch.nan, population.players, device=host)
     return Population(
         progress=Progress(),
@@ -112,7 +113,7 @@ def build_population(setup: EvolveSetup) -> Population:
         ),
         ring=build_ring(
             config.replay,
-            VectorSpace(rows, setup.spaces.obs_type),
+            VectorSpace(row_shape, setup.spaces.obs_type),
             VectorSpace(setup.spaces.action_shape, np.int64 if setup.algorithm.chooses else np.float32),
             envs=setup.spaces.envs,
             device=device,
@@ -133,7 +134,7 @@ def build_population(setup: EvolveSetup) -> Population:
         schedule=build_schedule(config.evolution),
         lineage=first_generation(population.size, device),
         scores=GenerationScores(values=unknown_scores, crowned=False, plateau=False),
-        ended=zeros(2, dtype=torch.float64),
+        ended=zeros(2, dtype=torch.float64),  # EPISODES, RETURNS
         # A generator for each consumer: none shifts another's draws.
         generators={name: generator(config.seed, name, host) for name in WORLD_GENERATORS}
         | {name: generator(config.seed, name, device) for name in DEVICE_GENERATORS},

@@ -48,6 +48,7 @@ class TrainingPhase:
         self._legal = run.legal.get(TRAINING)
         self._legal_array: Array | None = None if self._legal is None else self._legal.numpy()[:, None]
         self._outcome, self._episodes = build_outcome(setup.spaces.envs, 1), view_episodes(run.episodes)
+        # The members' weights by name, without the champion's, whose row is the last.
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
         self._scale = ActionScale(setup.spaces)
         self._learn_ = bind_learning(setup, run)
@@ -63,7 +64,7 @@ class TrainingPhase:
         if number == 0:
             profile.clear_()
         profile.begin_()
-        if run.transitions == 0:
+        if run.transitions == 0:  # the first step of a new run
             self._begin_episodes_(np.ones(len(run.coming), np.bool_))
         action = self._act_()
         profile.end_part_("actor")
@@ -73,10 +74,18 @@ class TrainingPhase:
         step_arguments = self.world, self._episodes, executed_actions, self.current_obs, self._outcome
         has_ended = step_(*step_arguments, legal=self._legal_array)
         profile.end_part_("env")
-        reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
-        # `coming` has the next observations already: the world wrote them into its view `current_obs`.
-        ends = {"terminated": terminated, "truncated": truncated}
-        append_(run.ring, action=action, reward=reward, next_obs=add_mask(run.coming, self._legal), **ends)
+        # Without the axis of agents, of which there is one.
+        columns = [torch.from_numpy(column[:, 0]) for column in self._outcome]
+        reward, terminated, truncated = columns
+        append_(
+            run.ring,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            # `coming` has the next observations already: the world wrote them into its view `current_obs`.
+            next_obs=add_mask(run.coming, self._legal),
+        )
         run.transitions += len(action)
         if has_ended.any():
             for report_ in self.reports:
@@ -104,8 +113,8 @@ class TrainingPhase:
                 return draw_random_choice(mask_logits(torch.zeros(self._legal.shape), self._legal).to(device), rng)
             if setup.algorithm.chooses:
                 return torch.randint(len(setup.spaces.actions), shape, generator=rng, device=device)
-            return torch.rand(shape, generator=rng, device=device).mul_(2).sub_(1)
-        rows = add_mask(run.coming, self._legal).to(device)
+            return torch.rand(shape, generator=rng, device=device).mul_(2).sub_(1)  # from [0, 1) to [-1, 1)
+        rows = add_mask(run.coming, self._legal).to(device)  # networks read the mask after the observation
         obs = rows.view(config.population.size, config.population.envs, -1)
         # Bound again at each step, because the deviation of its noise follows from the number of updates.
         explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
@@ -118,11 +127,12 @@ class TrainingPhase:
         """Truncate the running episodes and begin new ones, because the world cannot be brought back to them."""
         self._begin_episodes_(np.ones(len(self._run.coming), np.bool_))
 
-    def _begin_episodes_(self, begins: Array) -> None:
-        """Begin episodes in the world and in the replay, in the environments of the mask `begins`, bool [E]."""
+    def _begin_episodes_(self, env_mask: Array) -> None:
+        """Begin episodes in the world and in the replay, in the environments of `env_mask`, bool [E]."""
         run = self._run
-        # Seeds are drawn for all environments, so that each call draws the same number of random numbers.
-        seeds = torch.randint(HELD_OUT, (len(begins),), generator=run.generators["world seeds"]).numpy()
-        begin_(self.world, run.episodes, begins, seeds, self.current_obs, legal=self._legal_array)
-        envs = torch.from_numpy(begins).nonzero().squeeze(1)
+        # Seeds are drawn for all environments, so that each call draws the same number of random numbers. Seeds of
+        # training are below `HELD_OUT`.
+        seeds = torch.randint(HELD_OUT, (len(env_mask),), generator=run.generators["world seeds"]).numpy()
+        begin_(self.world, run.episodes, env_mask, seeds, self.current_obs, legal=self._legal_array)
+        envs = torch.from_numpy(env_mask).nonzero().squeeze(1)
         start_(run.ring, envs.to(self._setup.device), add_mask(run.coming, self._legal)[envs])

@@ -43,7 +43,7 @@ def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) 
     rollout, is_last = run.rollout, t == config.env.steps - 1
     write_step_(rollout, t, **{name: columns[name] for name in EXPLORER_COLUMNS})
     rollout["starts"][t].fill_(t == 0)
-    rollout["alive"][t].fill_(1)
+    rollout["alive"][t].fill_(1)  # all episodes have T steps
     rollout["terminated"][t].fill_(is_last)
     # The value of this observation is the next value of the step before.
     if t > 0:
@@ -56,7 +56,7 @@ def player_noise(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor,
     """Return a player's random numbers for one step of held-out episodes; None if the player draws none."""
     if player not in DRAWS:
         return None
-    choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))
+    choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))  # for each part of an action their number
     return draw_noise(setup.config.envs, choices, run.generators["held out"], setup.device)
 
 
@@ -93,6 +93,7 @@ class PoolEvaluator:
             number: number of the step, counted through all turns.
         """
         run, executor, envs = self._run, self._executor, self._setup.config.envs
+        # In a turn the pool plays one episode in each environment.
         turn, t = divmod(number, self._setup.config.env.steps)
         first_episode = turn * envs
         if t == 0:
@@ -102,6 +103,7 @@ class PoolEvaluator:
         if name == ALONE:
             columns = executor.step_("wait", None)  # the baseline that never grows a host
             step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
+            # Rewards of later episodes compare with the accuracies that are added here.
             add_ungrown_accuracy_(run.envs.alone, columns["accuracy"], is_impaired=columns["impaired"], step=step)
             return
         # A view of the scores in the state tree, which the additions below write.

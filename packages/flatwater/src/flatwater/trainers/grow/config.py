@@ -70,4 +70,4 @@ class GrowConfig:
     @property
     def evaluation_passes(self) -> int:
         """Number of turns of the pool in one evaluation."""
-        return -(-self.evaluation.episodes // self.envs)
+        return -(-self.evaluation.episodes // self.envs)  # `-(-a // b)` divides and rounds up

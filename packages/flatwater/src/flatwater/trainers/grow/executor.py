@@ -59,8 +59,8 @@ class HostGroup:
 
 
 def split_groups(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Sequence[Span]) -> list[HostGroup]:
-    """Return the groups of a pool, as views of its tensors."""
-    if len(spans) == 1:
+    """Return the groups of a pool, as views of its tensors; `spans` are the environments [first, end) of each."""
+    if len(spans) == 1:  # the whole pool
         return [HostGroup(envs, memory)]
     return [HostGroup(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
 
@@ -147,7 +147,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
     def _act_greedily_(self, group: HostGroup) -> Int[Tensor, "g A"]:
         """Return the policy's likeliest actions, and update the group's memory."""
         network, envs, memory = self._setup.network, group.envs, group.memory
-        # All False: `begin_` clears the memory at an episode's begin.
+        # All False, as `begin_` has cleared the memory when the episodes began.
         starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
             output = network.run_step(self._weights, observe(envs), memory, starts)

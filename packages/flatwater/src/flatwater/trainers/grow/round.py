@@ -54,7 +54,10 @@ def read_numbers_(setup: GrowSetup, run: GrowState, evaluator: PoolEvaluator) ->
 
 
 def _training_numbers(rollout: Rollout) -> dict[str, float]:
-    """Return the metrics of the round's training episodes: returns, hosts, and shares of the operations."""
+    """Return the metrics of the round's training episodes: returns, hosts, and shares of the operations.
+
+    Hosts are counted as they are after the last step, the row -1.
+    """
     returns = rollout["reward"].sum(0).double().cpu()
     operation = rollout["action"][..., 0].flatten().cpu()  # the first head of an action
     shares = torch.bincount(operation, minlength=len(Operation)) / len(operation)
@@ -73,7 +76,7 @@ def _training_numbers(rollout: Rollout) -> dict[str, float]:
 def episodes_record(run: GrowState) -> dict[str, Any]:
     """Return lists with a number for each episode of the round: seed, return, final accuracy, counts of operations."""
     rollout = run.rollout
-    operation = rollout["action"][..., 0]
+    operation = rollout["action"][..., 0]  # the first head of an action
     return {
         "seed": run.seeds.tolist(),
         "return": rollout["reward"].sum(0).tolist(),

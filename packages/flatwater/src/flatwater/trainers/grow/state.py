@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float, Int
@@ -97,7 +97,7 @@ class GrowSetup(OnPolicySetup):
     def network(self) -> ActorCritic:
         """The policy for these hosts."""
         config, device, slots = self.config, self.device, len(self.net.seeds)
-        _, *choices = head_sizes(config.env.lifecycle, slots)
+        _, *choices = head_sizes(config.env.lifecycle, slots)  # of each part of an action but the first, the operation
         # Without the first column, the operation itself, which is always relevant.
         relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
         actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
@@ -128,8 +128,9 @@ def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
 
 
 def build_grow(setup: GrowSetup, data: Task) -> GrowState:
-    """Return the state of a new run. On the meta device it is a plan."""
+    """Return the state of a new run. On the meta device it has shapes alone, for a memory plan."""
     config, network, device = setup.config, setup.network, setup.device
+    zeros = partial(filled_tensor, 0, device=device)
 
     def nan_returns() -> Tensor:
         """Return NaN for each episode of an evaluation: not played yet."""
@@ -144,7 +145,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         target_kl=config.learner.target_kl,
     )
     action = ColumnSpec((len(HEADS),), torch.int64)
-    init_action_bias_(setup, learner)
+    init_action_bias_(setup, learner)  # the first policy then chooses operations by its prior
     return GrowState(
         progress=Progress(),
         learner=learner,
@@ -156,23 +157,27 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         ),
         seeds=torch.zeros(config.envs, dtype=torch.int64, device=device),
         envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
-        memory=filled_tensor(0, 2, config.envs, network.policy.cells, device=device),
-        begun=filled_tensor(0, 1, 2, config.envs, network.policy.cells, device=device),
+        memory=zeros(2, config.envs, network.policy.cells),
+        begun=zeros(1, 2, config.envs, network.policy.cells),
         scores=HeldOutScores(policy=nan_returns(), baselines={name: nan_returns() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
 
 
 def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
-    """Return a new worker's state with `count` environments. On the meta device it is a plan."""
+    """Return a new worker's state with `count` environments.
+
+    On the meta device it has shapes alone, for a memory plan.
+    """
     config, network, device = setup.config, setup.network, setup.device
+    zeros = partial(filled_tensor, 0, device=device)
     return WorkerShare(
         policy=ActingWeights(
-            block=filled_tensor(0, 1, network.layout.size, device=device),
+            block=zeros(1, network.layout.size),
             statistics=build_statistics(network.obs[0], network.measures, device) if network.measures else {},
         ),
         envs=build_envs(config.env, count=count, data=data, device=device, net=setup.net),
-        memory=filled_tensor(0, 2, count, network.policy.cells, device=device),
+        memory=zeros(2, count, network.policy.cells),
     )
 
 
@@ -184,7 +189,7 @@ def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tupl
             yield f"{name}.", branch  # a tensor has no path below its field
             continue
         for leaf in leaves(branch):
-            if isinstance(leaf.value, Tensor) and not leaf.derived:
+            if isinstance(leaf.value, Tensor) and not leaf.derived:  # derived leaves are not saved
                 yield f"{name}.{leaf.path}", leaf.value
     # As a view [E, 2, M], with the environments first like all other tensors.
     yield "memory", memory.transpose(0, 1)
