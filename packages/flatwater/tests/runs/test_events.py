@@ -235,9 +235,20 @@ def test_rounds_are_not_told_to_a_command(tmp_path: Path) -> None:
         ("nowhere-at-all --x", "'nowhere-at-all'"),
         ("sh -c 'echo", "quotes"),
         ("# ", "'#'"),
+        ("cat > got.json", "`>` is for a shell"),
+        ("cat | mail me", "`|` is for a shell"),
+        ("cat 2>&1", "for a shell"),
+        ("cat ;ls", "for a shell"),
     ],
 )
 def test_a_command_that_cannot_be_started_is_refused_before_the_run(command: str, part: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(part)) as refused:
         check_command(command)
     assert str(refused.value).startswith("on_event = ")
+
+
+@pytest.mark.parametrize(
+    "command", ["cat '>' x", "sh -c 'cat > x'", 'cat a="b > c"', "cat http://a?b=1&c=2", "cat a&b"]
+)
+def test_a_command_with_quoted_operators_needs_no_shell(command: str) -> None:
+    check_command(command)

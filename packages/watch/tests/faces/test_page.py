@@ -243,10 +243,10 @@ def test_a_single_reading_and_a_result_without_series_have_a_page() -> None:
     for chart in charts(see_page(one)):
         go.Figure(filled_in(chart))
     before = summary(finding())
-    del before["series"], before["exit_code"]  # an earlier version; looked at from outside
+    del before["series"], before["exit_code"]  # an earlier version; an attached process
     found = see_page(before)
     assert charts(found) == []
-    assert "looked at from outside" in found.text
+    assert "the watch ended before the program" in found.text
 
 
 def test_what_a_program_says_is_never_markup() -> None:

@@ -179,6 +179,8 @@ def open_folder(path: Path) -> RunFolder:
         reason = "It is not a folder." if path.exists() else "The folder does not exist."
         if path.is_file() and path.suffix == ".json":
             reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
+        elif path.is_file() and path.suffix in {".safetensors", ".pt2", ".onnx"}:
+            reason = "It is an exported policy: give the folder of its run, or play it from Python by `flatwater.load`."
         what_is_there = _inner_run_hint(path) if path.is_dir() else reason
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     if folder.seeds.is_file():

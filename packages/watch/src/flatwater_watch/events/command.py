@@ -6,6 +6,7 @@ never waits. A failure is reported once.
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -28,6 +29,10 @@ GRACE_SECONDS = 2 * LIMIT_SECONDS
 """Maximum seconds that the end of a run waits for the command, with all events that wait."""
 STDERR_BYTES = 300
 """Number of last bytes of the command's stderr that are read."""
+
+_QUOTED_TEXT = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
+_SHELL_OPERATOR = re.compile(r"(?:^|\s)(\d?[<>|&;]+)")
+"""A pipe, redirection or end of a command, such as `>> log`, `| mail` or `2>&1`, at the beginning of a word."""
 
 ShowLine = Callable[[str], None]
 
@@ -54,6 +59,11 @@ def check_command(command: str | None, setting_name: str = "on_event") -> None:
         raise ConfigError(
             f"{setting_name} = {short_repr(command)}: names no program. Give a command, or leave it out"
         ) from empty_error
+    if operator := _SHELL_OPERATOR.search(_QUOTED_TEXT.sub("", command)):
+        raise ConfigError(
+            f"{setting_name} = {short_repr(command)}: `{operator[1]}` is for a shell, and the command gets none. "
+            "Give the command as sh -c '...', or quote the character"
+        )
     if shutil.which(program) is None:
         raise ConfigError(
             f"{setting_name} = {short_repr(command)}: there is no program {short_repr(program)} that can be started. "

@@ -92,7 +92,7 @@ def _subtitle_texts(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
         yield Piece(watch.program)
         yield " · "
     if watch.exit_code is None:
-        yield "looked at from outside · "
+        yield "the watch ended before the program · "
     elif watch.exit_code == SIGNAL_EXIT_BASE + signal.SIGKILL:
         yield "SIGKILL is what the system sends where memory has run out · "
     readings = "1 reading" if watch.readings == 1 else f"{watch.readings} readings"
