@@ -30,8 +30,9 @@ def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -
     Returns:
         Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
-    entry, exit_ = (_row_costs(market, account, row) for row in (start, end - 1))
-    return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account, entry, exit_)
+    is_listed = market.close[start] > 0
+    entry, exit_ = _row_costs(market, account, start), _row_costs(market, account, end - 1)
+    return buy_and_hold_equity(market.mark[start:end].double(), is_listed, account, entry, exit_)
 
 
 def _row_costs(market: Market, account: AccountConfig, row: int) -> Costs:
@@ -62,7 +63,8 @@ def buy_and_hold_equity(
     # If nothing is listed, all cash stays cash.
     idle_cash = account.cash * (~is_listed.any()).double()
     value = mark @ shares
-    # Sold at the last close, as the simulator sells open positions at an episode's end.
+    # Sold at the last close, as the simulator sells open positions at an episode's end: less the costs in proportion to
+    # the value, then less the others. Columns that are not listed have 0 shares, so any price may stand for theirs.
     value[-1] = value[-1] * account.sale_factor
     value[-1] -= exit_.extra_cost(-shares * mark[-1], mark[-1].where(is_listed, 1.0)).sum()
     return torch.cat([value.new_full((1,), account.cash), value + idle_cash]).float()
@@ -91,6 +93,7 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         mark = market.mark[day].double()
         is_last = day == end - 1
         has_price = market.close[day] > 0
+        # On the last day nothing gets a share, so all is sold.
         is_listed = torch.zeros_like(has_price) if is_last else has_price
         # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
         tradable = torch.ones_like(has_price) if is_last else has_price | (market.last_day < day)
@@ -122,7 +125,7 @@ def _equal_targets(
     cost = torch.zeros_like(money)
     target = value
     # The cost depends on the shares and these on the money after the cost: iterated until both agree.
-    for _ in range(costs.iterations(EQUAL_WEIGHT_ITERATIONS)):
+    for _ in range(costs.iterations(if_proportional=EQUAL_WEIGHT_ITERATIONS)):
         equal_share = (money - cost) / is_listed.sum().clamp(min=1)
         target = torch.where(is_listed, equal_share, torch.where(tradable, 0, value))
         cost = costs.cost_of_changes(target - value, mark)

@@ -56,8 +56,9 @@ def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tupl
     impact = np.zeros(close.shape)
     if config.impact:
         money = _traded_money(panel, columns, close * ratio, f"{config.table}.impact")
+        # From an instrument's first close on.
         is_listed = np.logical_or.accumulate(valid, axis=0)
-        deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, is_listed)
+        deviation = deviation_so_far(find_moves(close), span=DEVIATION_ROWS, is_listed=is_listed)
         # The money is 0 before the first day of an instrument, when nothing can be traded.
         np.divide(config.impact * deviation, money**config.impact_power, where=money > 0, out=impact)
     # A share of the panel is 1 / ratio shares as traded.
@@ -71,7 +72,7 @@ def _traded_ratios(panel: Panel, columns: np.ndarray) -> np.ndarray:
     raw, close = panel.raw_close[:, columns].astype(np.float64), panel.feature("close")[:, columns].astype(np.float64)
     with np.errstate(invalid="ignore"):
         ratio = np.where((raw > 0) & (close > 0), raw / close, np.nan)
-    known_ratio = fill_holes(ratio)
+    known_ratio = fill_holes(ratio)  # 0 before the first day with both
     return np.where(known_ratio > 0, known_ratio, 1.0)
 
 
@@ -87,6 +88,7 @@ def _traded_money(panel: Panel, columns: np.ndarray, price: np.ndarray, setting:
     Raises:
         DataError: the panel has no volume, or an instrument has a close before its first volume.
     """
+    # The feature may be written `Volume`.
     name = next((feature for feature in panel.features if feature.lower() == VOLUME), None)
     if name is None:
         raise DataError(
@@ -98,11 +100,13 @@ def _traded_money(panel: Panel, columns: np.ndarray, price: np.ndarray, setting:
     money = np.where(volume >= 0, volume * price, np.nan)
     is_listed = np.logical_or.accumulate(np.isfinite(money), axis=0)
     mean = np.where(is_listed, mean_so_far(fill_holes(money), VOLUME_ROWS, is_listed), 0.0)
-    unknown = np.argwhere(panel.valid[:, columns] & (mean <= 0))
-    if len(unknown):
-        row, k = unknown[0].tolist()
+    # Row and column of each close without a known volume.
+    unknown_cells = np.argwhere(panel.valid[:, columns] & (mean <= 0))
+    if len(unknown_cells):
+        row, k = unknown_cells[0].tolist()
+        instrument = panel.instruments[columns[k]]
         raise DataError(
-            f"{setting}: {panel.instruments[columns[k]]} has a close on {panel.dates[row]}, and no volume up to that "
-            "day. Give its volume, leave it out of --investable of the import, or leave the setting out."
+            f"{setting}: {instrument} has a close on {panel.dates[row]}, and no volume up to that day. Give its "
+            "volume, leave it out of --investable of the import, or leave the setting out."
         )
     return mean

@@ -69,12 +69,13 @@ class Costs:
         config, value = self.config, change.abs()
         bought_value, sold_value = change.clamp(min=0), -change.clamp(max=0)
         # The commission in proportion to the value is charged on the price that is paid, not on the quoted price.
-        by_value = bought_value * (config.purchase_factor - 1 - config.price_loss)
-        by_value = by_value + sold_value * (1 - config.price_loss - config.sale_factor)
-        by_shares = self.rates.share * value / price
-        # The larger of both: together with `by_value` it is at least the least commission.
-        commission = torch.maximum(by_shares, config.least_commission - by_value)
+        commission_by_value = bought_value * (config.purchase_factor - 1 - config.price_loss)
+        commission_by_value = commission_by_value + sold_value * (1 - config.price_loss - config.sale_factor)
+        commission_by_shares = self.rates.share * value / price
+        # The larger of both: together with the commission by value it is at least the least commission.
+        commission = torch.maximum(commission_by_shares, config.least_commission - commission_by_value)
         impact = self.rates.impact * value ** (1 + config.impact_power)
+        # Where nothing is traded no least commission is charged.
         return torch.where(value > 0, commission + impact, 0.0)
 
     def proceeds(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -91,11 +92,13 @@ class Costs:
         config, rates, value = self.config, self.rates, proportional.clamp(min=0)
         commission_rate = config.purchase_factor - 1 - config.price_loss
         for _ in range(NEWTON_STEPS):
-            by_shares, shortfall = rates.share * value / price, config.least_commission - commission_rate * value
+            commission_by_shares = rates.share * value / price
+            # What the commission by value is short of the least commission.
+            shortfall = config.least_commission - commission_rate * value
             impact = rates.impact * value**config.impact_power
-            paid_money = (config.purchase_factor + impact) * value + torch.maximum(by_shares, shortfall)
+            paid_money = (config.purchase_factor + impact) * value + torch.maximum(commission_by_shares, shortfall)
             # A larger value pays more by its shares or, under the least commission, lowers what is short of it.
-            slope = torch.where(by_shares > shortfall, rates.share / price, -commission_rate)
+            slope = torch.where(commission_by_shares > shortfall, rates.share / price, -commission_rate)
             slope = slope + config.purchase_factor + (1 + config.impact_power) * impact
             value = (value - (paid_money - money) / slope).clamp(min=0)
         return value

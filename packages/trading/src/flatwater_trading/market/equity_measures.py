@@ -56,9 +56,10 @@ def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     """Return the compounded return of a year over the largest drawdown (Young 1991); 0 without a drawdown."""
     periods = equity.isfinite().sum(-1) - 1
     # A loss of more than everything counts as a loss of everything, as a root of a negative number is NaN.
-    annual = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
-    largest = drawdown(equity)
-    return (annual / largest.where(largest > 0, 1)).where(largest > 0, 0)
+    annual_return = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
+    largest_drawdown = drawdown(equity)
+    ratio = annual_return / largest_drawdown.where(largest_drawdown > 0, 1)
+    return ratio.where(largest_drawdown > 0, 0)
 
 
 def alpha_beta(
@@ -71,10 +72,9 @@ def alpha_beta(
     returns, market_returns = period_returns(equity).double(), period_returns(market).double()
     is_known = returns.isfinite() & market_returns.isfinite()
     count = is_known.sum(-1).clamp(min=1)
-    # The market's mean is over the periods of the curve, as a curve that ended early has no later periods.
-    mean, market_mean = (
-        series.where(is_known, 0).sum(-1) / count for series in (returns, market_returns.expand_as(returns))
-    )
+    mean = returns.where(is_known, 0).sum(-1) / count
+    # Over the periods of the curve alone, as a curve that ended early has no later periods.
+    market_mean = market_returns.expand_as(returns).where(is_known, 0).sum(-1) / count
     market_deviations = (market_returns - market_mean[..., None]).where(is_known, 0)
     spread = market_deviations.square().sum(-1)
     beta = (market_deviations * (returns - mean[..., None]).where(is_known, 0)).sum(-1) / spread.where(spread > 0, 1)

@@ -64,15 +64,15 @@ def resolve_exits(
     # [H, B]. A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's
     # last row is a day on which every episode has ended: `most_days` cuts it off.
     highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
-    # max over booleans returns the first True; a NaN among the highs compares as False.
+    # max over booleans returns the first True and its number, from 0; a NaN among the highs compares as False.
     is_reached, days_before_target = (highs >= target_price).max(0)
-    # 0 for an entry without a trade, so that its cell below is still within the panel.
+    # Days until the first of rules 2 to 4 applies. 0 for an entry without a trade, so that its cell below is still
+    # within the panel.
     most_days = (torch.minimum(torch.take(last_day, instrument) + 1, last_row) - day).clamp_(0, hold)
     target_met = is_reached & (days_before_target < most_days)
     days_held = torch.where(target_met, days_before_target + 1, most_days)
-    return TradeExits(
-        days_held, torch.where(target_met, target_price, torch.take(mark, (day + days_held) * columns + instrument))
-    )
+    exit_mark = torch.take(mark, (day + days_held) * columns + instrument)
+    return TradeExits(days_held, price=torch.where(target_met, target_price, exit_mark))
 
 
 _TRADES_AT_ONCE = 1 << 17
@@ -122,6 +122,7 @@ def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeCon
         account: costs of buying and selling.
     """
     device = targets.device
+    # Day, instrument and price of each purchase, for every combination of day, instrument and target.
     shape = (len(rows), market.close.shape[1], len(targets))
     day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()
     instrument = torch.arange(shape[1], device=device)[None, :, None].expand(shape).flatten()
@@ -137,7 +138,8 @@ def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeCon
         # No episode cuts these trades short, so a gain depends on the panel alone.
         last_row=day + trade.hold_days,
     )
-    entry, exit_ = (market.costs(account, row, instrument) for row in (day, day + exits.days_held))
+    entry = market.costs(account, day, instrument)
+    exit_ = market.costs(account, day + exits.days_held, instrument)
     stake = account.stake(positions=trade.most_positions, instruments=shape[1])
     return net_gain(price, exits.price, entry, exit_, stake).view(shape)
 

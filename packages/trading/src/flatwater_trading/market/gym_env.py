@@ -77,6 +77,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         """
         # Called before the window is completed, as it seeds `np_random`, from which the window may be drawn.
         super().reset(seed=seed)
+        # Rows by keyword; options take their place.
         window_rows = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
         for name, value in (options or {}).items():
             if name not in window_rows:
@@ -126,6 +127,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         day = int(simulator.day)
         return {
             "day": day,
+            # Column 0 of the log is the opening, column d the equity after d days.
             "equity": float(simulator.logs.equity[0, day - int(simulator.start)]),
             "cash": float(simulator.cash),
             "trades": int(closed_mask(simulator).sum()),

@@ -55,6 +55,7 @@ class Market:
                 f"{config.table}: the market was built without the rates of these costs. Build it with "
                 "build_market(..., costs=config.account)."
             )
+        # Offset in the flat storage of [T, K].
         cell = row * len(self.investable) + instrument
         return Costs(config, CostRates(self.share_rate, self.impact_rate).take(cell))
 
@@ -112,14 +113,16 @@ def market_tensors(market: Market) -> dict[str, Tensor]:
 
     Empty tables of rates are left out, as nothing of size 0 can be mapped.
     """
-    tensors = {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
+    tensors = {field.name: getattr(market, field.name) for field in fields(market)} | {"high": market.high.T}
     return {name: each for name, each in tensors.items() if each.numel()}
 
 
 def make_market(tensors: Mapping[str, Tensor]) -> Market:
     """Build a market from the fields of `market_tensors`, with the left-out tables empty and `high` again [T, K]."""
     no_rates = _no_rates(len(tensors["investable"]), tensors["close"].device)
-    return Market(**({"share_rate": no_rates, "impact_rate": no_rates} | dict(tensors) | {"high": tensors["high"].T}))
+    # A later mapping takes the place of an earlier one: given rates that of no rates, and the view that of `high`.
+    defaults = {"share_rate": no_rates, "impact_rate": no_rates}
+    return Market(**(defaults | dict(tensors) | {"high": tensors["high"].T}))
 
 
 def outline_market(
@@ -139,21 +142,21 @@ def outline_market(
         A market whose tensors are allocated and not written.
     """
 
-    def prices() -> Tensor:
+    def price_table() -> Tensor:
         return torch.empty((days, investable), device=device)
 
-    def rates() -> Tensor:
-        return _no_rates(investable, device) if costs is None or costs.is_proportional else prices()
+    def rate_table() -> Tensor:
+        return _no_rates(investable, device) if costs is None or costs.is_proportional else price_table()
 
     return Market(
         observations=torch.empty((columns, days, features), device=device),
-        close=prices(),
-        high=prices(),
-        mark=prices(),
+        close=price_table(),
+        high=price_table(),
+        mark=price_table(),
         last_day=torch.empty(investable, dtype=torch.int64, device=device),
         investable=torch.empty(investable, dtype=torch.int64, device=device),
-        share_rate=rates(),
-        impact_rate=rates(),
+        share_rate=rate_table(),
+        impact_rate=rate_table(),
     )
 
 
@@ -174,5 +177,5 @@ def last_usable_closes(close: np.ndarray) -> np.ndarray:
 def last_usable_rows(usable: np.ndarray) -> np.ndarray:
     """Return the last usable row of each column; -1 for a column without a usable row. [T, K] -> [K]."""
     # argmax of reversed booleans gives the distance of the last True from the end.
-    last = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
-    return np.where(usable.any(axis=0), last, -1).astype(np.int64)
+    last_row = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
+    return np.where(usable.any(axis=0), last_row, -1).astype(np.int64)

@@ -200,7 +200,7 @@ def split_due_positions(
 
 
 def _sale_or_holding(close: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
-    """Apply the exit rules to a position: return its sale if a rule has closed it by today, else a holding.
+    """Return the sale of a position if the exit rules have closed it by today, else the position as a holding.
 
     Args:
         close: the market after the close; its last row is today.
@@ -209,12 +209,12 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
         column: number of the instrument in the market.
 
     Returns:
-        A sale or a holding, its prices as traded.
+        A sale, dated by the day on which it was due, or a holding; prices are as traded.
     """
     # In the market's prices, and the target price in float32, as in the simulator.
     market, entry_price = close.market, _entry_price(close, position, entry, column)
     target_price = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
-    today, due = len(market.close) - 1, entry + close.config.trade.hold_days
+    today, due_row = len(market.close) - 1, entry + close.config.trade.hold_days
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
         """Return the sale on `row`; `price` is one of the market's prices, the price of the sale is as traded."""
@@ -231,19 +231,19 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
         )
 
     # From the day after the purchase, which was at a close: the high of its own day was earlier.
-    rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target_price).nonzero()
+    rows_at_target = (market.high[entry + 1 : min(today, due_row) + 1, column] >= target_price).nonzero()
     if len(rows_at_target):
         return make_sale(entry + 1 + int(rows_at_target[0]), target_price, "target")
-    if due <= today:
+    if due_row <= today:
         # At the mark, the last usable close, as the simulator sells an instrument that is not traded on the day.
-        return make_sale(due, float(market.mark[due, column]), "held")
+        return make_sale(due_row, float(market.mark[due_row, column]), "held")
     price, traded_per_adjusted = float(market.mark[today, column]), close.traded_ratio(today, column)
     return Holding(
         position=position,
         price=price * traded_per_adjusted,
         gain=price / entry_price - 1,
         target_price=target_price * traded_per_adjusted,
-        days_left=due - today,
+        days_left=due_row - today,
     )
 
 
@@ -260,16 +260,19 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
         DataError: the price differs from that day's traded close by more than `PRICE_TOLERANCE_FACTOR`.
     """
     traded_per_adjusted = close.traded_ratio(entry, column)
-    paid = position.entry_price
+    paid_price = position.entry_price
     traded_close = float(close.market.mark[entry, column]) * traded_per_adjusted
-    is_far_off = traded_close > 0 and not 1 / PRICE_TOLERANCE_FACTOR < paid / traded_close < PRICE_TOLERANCE_FACTOR
+    # A price far from the close was probably adjusted. Without prices as traded, positions are in the file's prices.
+    is_far_off = (
+        traded_close > 0 and not 1 / PRICE_TOLERANCE_FACTOR < paid_price / traded_close < PRICE_TOLERANCE_FACTOR
+    )
     if close.traded is not None and is_far_off:
         raise DataError(
-            f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
-            f"{traded_close:g}. Write the price as it was traded, before adjustments, "
+            f"{position.instrument} is held since {position.entry_date} at {paid_price:g}, and its close on that day "
+            f"was {traded_close:g}. Write the price as it was traded, before adjustments, "
             "and the shares as they are held now."
         )
-    return paid / traded_per_adjusted
+    return paid_price / traded_per_adjusted
 
 
 def _double_tensors(value: float, price: float) -> tuple[Tensor, Tensor]:
@@ -315,8 +318,7 @@ def decide_orders(
         cash: money before the sales.
     """
     trade = close.config.trade
-    # Sales come first, as in `step_`, because they pay for today's purchases.
-    cash += sum(sale.shares * sale.price - sale.cost for sale in sales)
+    cash += sum(sale.shares * sale.price - sale.cost for sale in sales)  # first, as in `step_`: sales pay for purchases
     equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
     held_names = {holding.position.instrument for holding in holdings}
     can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
@@ -327,12 +329,13 @@ def decide_orders(
     ranking = tuple((close.names[k], value) for k, value in zip(ranked_columns, coefficients, strict=True))
     today, purchases, equity_left = str(close.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
-    bought_today = sum(holding.position.entry_date == today for holding in holdings)
-    for k, value in zip(ranked_columns[: max(0, trade.purchases_a_day - bought_today)], coefficients, strict=False):
+    purchases_left = trade.purchases_a_day - sum(holding.position.entry_date == today for holding in holdings)
+    for k, value in zip(ranked_columns[: max(0, purchases_left)], coefficients, strict=False):
         # Not `value < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
         if not value >= trade.buy_threshold:
             break
-        purchases.append(purchase := _size_purchase(close, k, action[k], equity_left, cash))
+        purchase = _size_purchase(close, k, action[k], equity_left, cash)
+        purchases.append(purchase)
         cash -= purchase.share * equity_left  # the money that was spent
         equity_left -= purchase.cost
     return Orders(

@@ -81,7 +81,8 @@ def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None
     # For each row the last usable row up to it; -1 if there is none yet.
     newest_rows = torch.where(is_usable, rows, -1).cummax(0).values
     mark = close.double().nan_to_num(nan=0.0).gather(0, newest_rows.clamp(min=0)).where(newest_rows >= 0, 0.0)
-    return PortfolioPrices(mark, rows - newest_rows.clamp(min=0), rates)
+    # Before an instrument's first close the age counts from row 0; its mark of 0 shows that there is no price.
+    return PortfolioPrices(mark, age=rows - newest_rows.clamp(min=0), rates=rates)
 
 
 def rebalance(
@@ -113,13 +114,8 @@ def rebalance(
     # An account that has lost everything, by short sales, closes all positions that it can.
     targets = targets.where(((equity > 0) & ~is_stopped)[:, None], 0.0)
     change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
-    trade_value = change.where(~prices.stale, 0.0).abs().sum(-1)
-    traded_part = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
-    # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
-    change = change * traded_part[:, None].where(~(prices.stale | is_stopped[:, None]), 1.0)
-    holds_stale = (value.where(prices.stale, 0.0) != 0).any(-1)
-    trades_today = (change.abs().sum(-1) >= config.band * equity) | holds_stale | is_stopped
-    change = _drop_small_orders(change.where(trades_today[:, None], 0.0), value, equity, config)
+    change = _limit_turnover(change, value, equity, prices, config, is_stopped=is_stopped)
+    change = _drop_small_orders(change, value, equity, config)
     change = _limit_to_cash(change, value, cash, costs, prices.mark)
     # Again, as purchases that were lowered may be too small now.
     change = _drop_small_orders(change, value, equity, config)
@@ -159,23 +155,55 @@ def _changes_after_costs(
     locked_value, target_sum = value.where(~tradable, 0.0).abs().sum(-1), targets.abs().sum(-1)
     cost, change = torch.zeros_like(equity), torch.zeros_like(value)
     # The cost depends on the changes and these on the equity after the cost: iterated until both agree.
-    for _ in range(costs.iterations(ITERATIONS)):
-        net = equity - cost
+    for _ in range(costs.iterations(if_proportional=ITERATIONS)):
+        net_equity = equity - cost
         # Shares that cannot be sold take their part of the equity, so targets are scaled to the other part.
         # At most 1: what the targets leave stays cash.
-        scale = ((gross * net - locked_value).clamp(min=0) / (target_sum * net).clamp(min=MINIMUM_VALUE)).clamp(max=1)
-        change = ((targets * (net * scale)[:, None]) - value).where(tradable, 0.0)
+        free_value = (gross * net_equity - locked_value).clamp(min=0)
+        scale = (free_value / (target_sum * net_equity).clamp(min=MINIMUM_VALUE)).clamp(max=1)
+        change = ((targets * (net_equity * scale)[:, None]) - value).where(tradable, 0.0)
         cost = costs.cost_of_changes(change, prices.mark)
     return change
+
+
+def _limit_turnover(
+    change: Float[Tensor, "B K"],
+    value: Float[Tensor, "B K"],
+    equity: Float[Tensor, "B"],
+    prices: DayPrices,
+    config: PortfolioConfig,
+    *,
+    is_stopped: Bool[Tensor, "B"],
+) -> Float[Tensor, "B K"]:
+    """Return the changes in proportion, at most `config.turnover` in all; none for an account within `config.band`.
+
+    Stale shares are sold whole in any case, and so is everything at a stop, and on the last day, when all are stale.
+
+    Args:
+        change: value to buy of each instrument; below 0 for a sale.
+        value: value held of each instrument.
+        equity: equity before the trades.
+        prices: prices of the day.
+        config: turnover and band, as parts of the equity.
+        is_stopped: mask of the accounts that sell all.
+    """
+    trade_value = change.where(~prices.stale, 0.0).abs().sum(-1)
+    traded_part = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
+    is_traded_whole = prices.stale | is_stopped[:, None]
+    limited_change = change * traded_part[:, None].where(~is_traded_whole, 1.0)
+    holds_stale = (value.where(prices.stale, 0.0) != 0).any(-1)
+    trades_today = (limited_change.abs().sum(-1) >= config.band * equity) | holds_stale | is_stopped
+    return limited_change.where(trades_today[:, None], 0.0)
 
 
 def _drop_small_orders(
     change: Float[Tensor, "B K"], value: Float[Tensor, "B K"], equity: Float[Tensor, "B"], config: PortfolioConfig
 ) -> Float[Tensor, "B K"]:
     """Return the changes with 0 for orders below `config.least_order`; one that closes a position may be smaller."""
-    closes = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
+    closes_position = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
+    # What is not above `MINIMUM_VALUE` is rounding, and no order in any case.
     least_value = torch.where(
-        closes, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
+        closes_position, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
     )
     return change.where(change.abs() > least_value, 0.0)
 
@@ -312,6 +340,8 @@ def log_growth(
     change = weights - previous_weights
     cost = costs.config.mean_rate * change.abs().sum(-1)
     if costs.rates is not None:
-        extra = costs.extra_cost(change * cash, torch.ones_like(change)).sum(-1)
-        cost = (cost + extra / cash).clamp(max=-MINIMUM_GAIN)
+        # Shares are counted at a price of 1.
+        extra_cost = costs.extra_cost(change * cash, torch.ones_like(change)).sum(-1)
+        # Costs of a small account may exceed its money, of which log1p is NaN too.
+        cost = (cost + extra_cost / cash).clamp(max=-MINIMUM_GAIN)
     return torch.log1p(gain) + torch.log1p(-cost)

@@ -111,7 +111,8 @@ def trade_columns(
     # Taken out, so that they stand last among the columns.
     rewards, profit = raw.pop("reward"), raw.pop("profit")
     instrument, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
-    entry_price, exit_price = (torch.from_numpy(raw[name]) for name in ("entry_price", "exit_price"))
+    # Tensors, as gains and targets are computed in torch like those of the simulator.
+    entry_price, exit_price = torch.from_numpy(raw["entry_price"]), torch.from_numpy(raw["exit_price"])
     return raw | {
         "instrument": np.asarray(instruments, dtype=np.str_)[market.investable.cpu().numpy()[instrument]],
         "entry_date": dates[entry_day],
@@ -134,7 +135,8 @@ def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dic
     """Return the logged columns of the closed trades, with numbers of instruments, and reward and profit of each."""
     is_closed = closed_mask(sim)
     logs = sim.logs
-    # nonzero waits for the device: the number of trades determines the shapes.
+    # nonzero waits for the device: the number of trades determines the shapes. It and a mask as an index give the
+    # trades in the same order.
     episode, slot = is_closed.nonzero(as_tuple=True)
     columns = {
         "episode": episode,
@@ -161,9 +163,12 @@ def _rewards_and_profits(columns: Mapping[str, Tensor], market: Market, config: 
     """
     account = config.account
     entry_price, exit_price, shares = columns["entry_price"], columns["exit_price"], columns["shares"]
-    entry, exit_ = (market.costs(account, columns[day], columns["instrument"]) for day in ("entry_day", "exit_day"))
+    entry = market.costs(account, columns["entry_day"], columns["instrument"])
+    exit_ = market.costs(account, columns["exit_day"], columns["instrument"])
+    # After the costs in proportion to the value; the others are taken off below.
     profit = shares * (exit_price * account.sale_factor - entry_price * account.purchase_factor)
-    extra = entry.extra_cost(shares * entry_price, entry_price) + exit_.extra_cost(-shares * exit_price, exit_price)
+    extra_cost = entry.extra_cost(shares * entry_price, entry_price)
+    extra_cost = extra_cost + exit_.extra_cost(-shares * exit_price, exit_price)
     rewards = trade_rewards(
         entry_price=entry_price,
         exit_price=exit_price,
@@ -172,4 +177,4 @@ def _rewards_and_profits(columns: Mapping[str, Tensor], market: Market, config: 
         config=config,
         instruments=len(market.investable),
     )
-    return {"reward": rewards, "profit": profit - extra}
+    return {"reward": rewards, "profit": profit - extra_cost}

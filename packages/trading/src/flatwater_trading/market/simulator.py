@@ -176,7 +176,7 @@ def build_simulator(
         day=filled_tensor(1, batch, dtype=torch.int64, device=device),
         start=filled_tensor(0, batch, dtype=torch.int64, device=device),
         trading_end=filled_tensor(0, batch, dtype=torch.int64, device=device),
-        end=filled_tensor(1, batch, dtype=torch.int64, device=device),
+        end=filled_tensor(1, batch, dtype=torch.int64, device=device),  # as `day`: the episode has ended
         cash=filled_tensor(0, batch, device=device),
         total=filled_tensor(0, batch, device=device),
         refused=filled_tensor(0, batch, dtype=torch.int64, device=device),

@@ -47,8 +47,10 @@ def update_stop(
         return previous, torch.zeros_like(equity, dtype=torch.bool)
     comes_back = (previous.stopped_row >= 0) & (row >= previous.stopped_row + config.stop_rows)
     stays_out = (previous.stopped_row >= 0) & ~comes_back
-    # For an account that comes back, the next fall counts from its equity on that day.
-    peak = torch.where(comes_back, equity, torch.where(stays_out, previous.peak, torch.maximum(previous.peak, equity)))
-    falls = ~stays_out & (equity <= peak * (1 - config.stop))
-    stopped_row = torch.where(falls, row, previous.stopped_row.masked_fill(comes_back, -1))
+    # An account that stays out keeps its peak. For one that comes back, falls count from its equity on that day.
+    peak = torch.maximum(previous.peak, equity)
+    peak = torch.where(stays_out, previous.peak, peak)
+    peak = torch.where(comes_back, equity, peak)
+    is_stopped_now = ~stays_out & (equity <= peak * (1 - config.stop))
+    stopped_row = torch.where(is_stopped_now, row, previous.stopped_row.masked_fill(comes_back, -1))
     return StopState(peak, stopped_row), stopped_row >= 0

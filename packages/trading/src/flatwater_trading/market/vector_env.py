@@ -64,14 +64,14 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin all episodes.
+        """Begin all episodes; return their first observations and `info`.
 
         Args:
             seed: seed of the generator that draws all windows.
             options: `start_idx`, `end_idx`, `trading_end_idx`, each a row for all episodes or an array [B].
         """
         super().reset(seed=seed)
-        self._begin_episodes(np.ones(self.num_envs, dtype=bool), options or {})
+        self._begin_episodes_(np.ones(self.num_envs, dtype=bool), options or {})
         return self._observe(), self._info()
 
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -83,18 +83,19 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         if self._has_ended.any():
             # NEXT_STEP: for episodes that had ended before, this step is a reset, and its action was ignored.
             terminated[self._has_ended] = False
-            self._begin_episodes(self._has_ended, {})
+            self._begin_episodes_(self._has_ended, {})
         # A copy, as the caller owns the array that is returned.
         self._has_ended = terminated.copy()
         truncated = np.zeros(self.num_envs, dtype=bool)
         return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
 
-    def _begin_episodes(self, chosen_envs: np.ndarray, options: dict[str, Any]) -> None:
+    def _begin_episodes_(self, chosen_envs: np.ndarray, options: dict[str, Any]) -> None:
         """Begin new episodes where `chosen_envs` [B] is true, on windows of `options` or random ones; the others go on.
 
         Raises:
             ConfigError: an option is not in `WINDOW_OPTIONS`, or a window is not within the tradable days.
         """
+        # For each option the row of each episode; None where none is given.
         rows_given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
         for name, value in options.items():
             if name not in rows_given:
@@ -120,6 +121,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         context = self.config.episode.context
         sim = self.simulator
         for env_index, day in enumerate(observed_rows(sim).tolist()):
+            # The rows up to and with `day`, at whose close the next action trades.
             self._observation_block[env_index] = self._shown_panel[day - context + 1 : day + 1]
         panel = self._observation_block.copy() if self._returns_copies else self._observation_block
         if not self.config.account_observation:
@@ -129,6 +131,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
     def _info(self) -> dict[str, Any]:
         """Return the arrays of `info`, each with its mask `_name`, copied because the simulator changes its own."""
         sim = self.simulator
+        # Column 0 of the log is the opening, column d the equity after d days.
         column = (sim.day - sim.start)[:, None]
         values = {
             "day": sim.day.numpy().copy(),

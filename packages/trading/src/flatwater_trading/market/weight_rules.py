@@ -93,7 +93,9 @@ class Closes:
         """
         self.mark, self.tradable, self.calendar = mark, tradable, calendar
         self.moves = torch.zeros_like(mark)
-        self.moves[1:] = (mark[1:] / mark[:-1].where(mark[:-1] > 0, 1) - 1).where(mark[:-1] > 0, 0)
+        # 0 on the first day, and up to an instrument's first close, before which there is no price to move from.
+        was_priced = mark[:-1] > 0
+        self.moves[1:] = (mark[1:] / mark[:-1].where(was_priced, 1) - 1).where(was_priced, 0)
 
     def rows(self, trading_days: int) -> int:
         """Return the number of rows that are as long as `trading_days` trading days, at least `MINIMUM_ROWS`."""
@@ -118,18 +120,21 @@ def _proportional_weights(parts: Float[Tensor, "*D K"]) -> Float[Tensor, "*D K"]
 
 def _top_weights(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
     """Return a fifth of the money for each of the five instruments with the largest scores, if they are above 0."""
-    scores = scores.where(tradable, -torch.inf)
-    top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
-    return torch.zeros_like(scores).scatter(-1, top.indices, (top.values > 0).double() / TOP)
+    known_scores = scores.where(tradable, -torch.inf)
+    top = known_scores.topk(min(TOP, scores.shape[-1]), dim=-1)
+    return torch.zeros_like(known_scores).scatter(-1, top.indices, (top.values > 0).double() / TOP)
 
 
 def _volatility_rule(closes: Closes, days: range) -> Weights:
     """Return equal weights times the ratio of the market's slow to its quick variance, at most 1."""
     equal_shares = _proportional_weights(closes.tradable.double())
-    market = (equal_shares * closes.moves).sum(-1, keepdim=True)
-    squares = market.square().numpy()
-    quick, slow = (torch.from_numpy(mean_so_far(squares, span)) for span in map(closes.rows, (QUICK, SLOW)))
-    return (equal_shares * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
+    # The market's move on a day is the mean of the instruments'.
+    market_moves = (equal_shares * closes.moves).sum(-1, keepdim=True)
+    squares = market_moves.square().numpy()
+    quick_variance = torch.from_numpy(mean_so_far(squares, closes.rows(QUICK)))
+    slow_variance = torch.from_numpy(mean_so_far(squares, closes.rows(SLOW)))
+    ratio = (slow_variance / quick_variance.clamp(min=MINIMUM_DIVISOR)).clamp(max=1)
+    return (equal_shares * ratio)[days.start : days.stop]
 
 
 def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[[Tensor], Tensor]) -> Weights:
@@ -163,7 +168,8 @@ def minimum_variance(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     for _ in range(ITERATIONS):
         slope = covariance @ weights
         variance = weights @ slope
-        # slope / variance is an instrument's marginal variance over the mean of all: below 1 it gets more weight.
+        # slope / variance is an instrument's marginal variance over the mean of all: below 1 it gets more weight. A
+        # step is limited to a factor of exp(1 / 2), as larger ones would not settle.
         weights = _proportional_weights(weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))
     return weights
 
@@ -195,7 +201,8 @@ def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learned_row
     if not len(samples):
         return closes.mark.new_zeros(len(days), closes.mark.shape[1])
     mean = target.mean()
-    normal = samples.T @ samples + PENALTY * torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)
-    slope: Tensor = torch.linalg.solve(normal, samples.T @ (target - mean))
-    forecasts: Tensor = signals[days.start : days.stop].double() @ slope + mean
+    # Solved by the normal equations. The mean is the intercept, and no penalty shrinks it.
+    penalty = PENALTY * torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)
+    slopes: Tensor = torch.linalg.solve(samples.T @ samples + penalty, samples.T @ (target - mean))
+    forecasts: Tensor = signals[days.start : days.stop].double() @ slopes + mean
     return forecasts

@@ -74,6 +74,7 @@ def complete_window(
         ConfigError: a row of the window is not within `days`, or the rows are not in order.
     """
     start, end, trading_end = start_idx, end_idx, trading_end_idx
+    # The start is counted back from a given end; the two ends are then counted from the start or from each other.
     if start is None:
         if end is not None:
             start = end - episode.days

@@ -70,6 +70,7 @@ def gain_features(
     """
     context_features = _context_features(market)
     features = np.empty((*market.close.shape, 2 * len(RETURN_ROWS) + context_features.shape[-1]))
+    # Views: what is written into them is in `features`.
     raw, less_mean = features[..., : len(RETURN_ROWS)], features[..., len(RETURN_ROWS) : 2 * len(RETURN_ROWS)]
     for number, days in enumerate(RETURN_ROWS):
         raw[..., number] = past_return(market, days)

@@ -17,13 +17,14 @@ MEMBER_PREFIX = "member "
 
 
 def panel_alarms(round: int, column_sums: Sequence[float]) -> list[Alarm]:
-    """Return an alarm if observations are NaN or infinite.
+    """Return one alarm that names the columns with NaN or infinite observations; empty without such a column.
 
     Args:
         round: number of the round.
         column_sums: sum of the observations in each column of the panel.
     """
-    columns = [str(column) for column, value in enumerate(column_sums, 1) if not isfinite(value)]
+    # A sum is finite only if all its terms are. The message counts columns from 1.
+    columns = [str(column) for column, value in enumerate(column_sums, start=1) if not isfinite(value)]
     if not columns:
         return []
     message = (
@@ -50,7 +51,7 @@ def constant_policy_alarms(round: int, deviation_by_agent: Mapping[str, float]) 
 
 
 def _constant_alarm(round: int, policy: str, deviation: float) -> Alarm:
-    """Return the alarm of a policy whose actions have a standard deviation of nearly 0, or of NaN."""
+    """Return the alarm of a policy whose actions have this `deviation`: nearly 0, or NaN if actions are not finite."""
     if isnan(deviation):
         return Alarm(
             NOT_FINITE, policy, f"The actions of {policy} are NaN or infinite. {not_finite_remedy('weights')}", round
@@ -115,7 +116,8 @@ def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
     kept_alarms = [alarm for alarm in alarms if alarm not in member_alarms]
     for kind in dict.fromkeys(alarm.kind for alarm in member_alarms):
         kind_alarms = [alarm for alarm in member_alarms if alarm.kind == kind]
-        if kind_alarms and len(kind_alarms) >= MANY_MEMBERS_SHARE * members:
+        if len(kind_alarms) >= MANY_MEMBERS_SHARE * members:
+            # The first member's message speaks for all of them.
             message = (
                 f"{len(kind_alarms)} of {members} members, {kind_alarms[0].where} among them: {kind_alarms[0].message}"
             )

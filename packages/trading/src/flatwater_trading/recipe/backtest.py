@@ -84,7 +84,9 @@ def require_free_folder(folder: Path, *, force: bool) -> None:
 
 
 def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | None) -> Days:
-    """Find the rows of a backtest: the days from `first` to `last`, on the last of which positions only close.
+    """Return the rows of the days from `first` to `last`, if a backtest can play them.
+
+    On the last `settlement_days` of them nothing is bought, so there must be more days than these.
 
     Args:
         trader: trader that will play; its validation days determine the first day if none is given.
@@ -98,7 +100,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     """
     first_row, stop_row = find_date_rows(panel, first, last, chosen_until=trader.provenance.chosen_until)
     episode = trader.config.episode
-    # At least row 1, as the opening cash is of the day before.
+    # A decision needs `context` rows. At least row 1, as the opening cash is of the day before.
     earliest = max(episode.context - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
     if first_row < earliest:
@@ -139,7 +141,8 @@ def find_date_rows(panel: Panel, first: str | None, last: str | None, *, chosen_
         if begin is None
         else np.searchsorted(panel.dates, begin)
     )
-    return int(first_row), len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
+    stop_row = len(panel.dates) if end is None else np.searchsorted(panel.dates, end, "right")
+    return int(first_row), int(stop_row)
 
 
 def _parse_day(name: str, text: str | None) -> np.datetime64 | None:
@@ -170,9 +173,9 @@ def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> di
     """Count the days by their use in the trader's run: training, validation, holdout, or newer than all of its days."""
     dates, training = panel.dates[days.first : days.stop], trader.provenance
     last_days = (training.learned_until, training.chosen_until, training.ended)
-    # Numbers of the played days up to the end of each split.
-    bounds = [np.searchsorted(dates, np.datetime64(day), "right") for day in last_days]
-    counts = np.diff([0, *bounds, len(dates)]).tolist()
+    # Number of the played days up to the end of each split; a difference is the number in one split.
+    counts_so_far = [np.searchsorted(dates, np.datetime64(day), "right") for day in last_days]
+    counts = np.diff([0, *counts_so_far, len(dates)]).tolist()
     return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
 
@@ -211,6 +214,7 @@ def play_backtest(
         true_returns: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
         benchmark: price that is bought and held besides; None for none.
     """
+    # Sums in another order differ in their last bit.
     with one_thread():
         return _play_backtest(trader, panel, days, true_returns, benchmark)
 
@@ -222,16 +226,8 @@ def _play_backtest(
     true_returns: np.ndarray[Any, Any] | None,
     benchmark: Benchmark | None,
 ) -> Backtest:
-    """Play the champion and the baselines as in `play_backtest`, on torch's current number of threads.
-
-    Args:
-        trader: trader that plays.
-        panel: panel with the trader's columns.
-        days: rows of the panel that are played.
-        true_returns: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
-        benchmark: price that is bought and held besides; None for none.
-    """
-    _, market = trader.observe_market(panel)
+    """Play the champion and the baselines as in `play_backtest`, on torch's current number of threads."""
+    _, market = trader.observe_market(panel)  # the market holds the observations too
     splits = _find_splits(trader, panel)
     evaluation = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
@@ -239,6 +235,7 @@ def _play_backtest(
         market=market,
         actor=trader.weights,
         days=days,
+        # Training days whose purchases are sold within the training: the ridge regression learns from these.
         learned_rows=purchase_rows(splits.train, trader.config.trade.hold_days),
         truth=true_returns,
         benchmark=benchmark,
@@ -260,8 +257,11 @@ def _find_splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
     # No decision is possible before the first row with a whole context.
     first = trader.config.episode.context - 1
-    last_days = (np.datetime64(day) for day in (trader.provenance.learned_until, trader.provenance.chosen_until))
-    train_stop, validation_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in last_days)
+    last_train_day = np.datetime64(trader.provenance.learned_until)
+    last_validation_day = np.datetime64(trader.provenance.chosen_until)
+    # A split ends at `first` if the panel begins later than it does, so that it is empty.
+    train_stop = max(first, int(np.searchsorted(panel.dates, last_train_day, "right")))
+    validation_stop = max(first, int(np.searchsorted(panel.dates, last_validation_day, "right")))
     return Splits(
         train=Days(first, train_stop),
         validation=Days(train_stop, validation_stop),

@@ -39,9 +39,10 @@ def backtest_page(path: Path) -> str:
     result = read_backtest(path)
     equity = read_table(path / "equity.parquet", EQUITY)
     sheet = read_table(path / "sheet.parquet", SHEET)
-    trades = read_table(path / "trades.parquet", {})
+    # No column is required here: the trades of target weights have others, and are not drawn below.
+    trades = read_table(path / "trades.parquet", columns={})
     trainer_recipe = WEIGHTS if result["trainer"] == WEIGHTS.name else ERL
-    recipe = describe_recipe(trainer_recipe, {})
+    recipe = describe_recipe(trainer_recipe, settings={})
     sections = [Section(title="Result", blocks=list(_result_blocks(recipe, result, equity)))]
     if equity is not None:
         sections.append(Section(title="Tear sheet", blocks=list(tear_sheet(equity, sheet, result))))
@@ -98,8 +99,9 @@ def _require_result(result: Mapping[str, Any]) -> None:
 
 
 def _figure_tiles(result: Mapping[str, Any]) -> Iterator[Tile]:
-    """Yield the figures on top: return, Sharpe ratio, drawdown and beta, each beside the benchmark's."""
+    """Yield the figures on top: return, Sharpe ratio and drawdown beside the benchmark's, and beta to the benchmark."""
     champion, benchmark = result["traders"]["champion"], result["benchmark"]
+    # Empty if the result has no such row: the champion's figures then stand alone.
     benchmark_row = result["traders"].get(benchmark, {})
     for title, name, form in (
         ("return", "total_return", "{:+.1%}"),

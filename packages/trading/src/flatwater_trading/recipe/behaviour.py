@@ -31,7 +31,7 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
         trades: log of trades, with entry_date, exit_date, instrument and, if it is known, reason.
         equity: equity with a row for each day (week, month), after a row for the opening cash.
     """
-    days = max(1, len(equity) - 1)
+    days = max(1, len(equity) - 1)  # without the row for the opening cash
     purchase_days = trades["entry_date"].n_unique()
     days_held = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
     counts = trades["instrument"].value_counts(sort=True).rows()
@@ -52,7 +52,7 @@ PERIOD_COLUMNS = ("period", "champion", REFERENCE_TRADER, "difference", "trades 
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return a row under `PERIOD_COLUMNS` for each month, quarter or year, depending on the number of days."""
-    length, form = _period_length((equity["date"][-1] - equity["date"][0]).days)
+    length, date_format = _period_length((equity["date"][-1] - equity["date"][0]).days)
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(length).alias("period"))
     # Without the first row, the opening cash, as its day may be in an earlier period.
     last_rows = (
@@ -68,7 +68,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
         rows.append(
             (
-                period.strftime(form),
+                period.strftime(date_format),
                 *_signed_percents(champion_return, market_return, champion_return - market_return),
                 str(len(gains)),
                 wins,
@@ -110,6 +110,7 @@ def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
         trend=(pl.col(REFERENCE_TRADER) / pl.col(REFERENCE_TRADER).shift(TREND_DAYS) - 1).shift(1),
         volatility=pl.col(REFERENCE_TRADER).pct_change().rolling_std(TREND_DAYS).shift(1),
     ).drop_nulls()
+    # Means over fewer days would say nothing about a kind of market.
     if len(days) < TREND_DAYS:
         return []
     median_volatility = days["volatility"].median()
@@ -123,9 +124,14 @@ def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _market_rows(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kind of market that occurred: name, days, mean return of champion and market, difference."""
-    for name, kind in kinds:
-        days_of_kind = days.filter(kind)
+    """Yield a row for each kind of market that occurred: name, days, mean return of champion and market, difference.
+
+    Args:
+        days: returns of champion and market, trend and volatility.
+        kinds: name of each kind, and the condition by which a day is of it.
+    """
+    for name, is_of_kind in kinds:
+        days_of_kind = days.filter(is_of_kind)
         if len(days_of_kind):
             champion, market = days_of_kind.select("champion", REFERENCE_TRADER).mean().row(0)
             yield name, str(len(days_of_kind)), *_signed_percents(champion, market, champion - market, digits=2)

@@ -37,15 +37,16 @@ class Benchmark:
         return f"{self.name} held"
 
     def equity(self, days: Days, account: AccountConfig) -> Mapping[str, Float[Tensor, "D1"]]:
-        """Return the equity of an account that holds the instrument from the first close of `days` to the last.
+        """Return the equity of an account that holds the instrument over `days`, under its name `trader`.
 
         Raises:
             DataError: the instrument has no close up to the first day.
         """
-        mark = torch.from_numpy(self.closes[days.first : days.stop]).double()
-        if not float(mark[0, 0]) > 0:
+        closes = torch.from_numpy(self.closes[days.first : days.stop]).double()
+        # 0 if there is no close so far.
+        if not float(closes[0, 0]) > 0:
             raise DataError(f"benchmark {self.name}: expected a close up to the first day that is played, found none.")
-        return {self.trader: buy_and_hold_equity(mark, mark[0] > 0, account)}
+        return {self.trader: buy_and_hold_equity(closes, is_listed=closes[0] > 0, account=account)}
 
 
 def panel_benchmark(name: str | None, panel: Panel) -> Benchmark | None:
@@ -58,7 +59,7 @@ def panel_benchmark(name: str | None, panel: Panel) -> Benchmark | None:
 
 
 def find_benchmark(value: str, prices: Panel) -> Benchmark:
-    """Find the benchmark of a value of `--benchmark`.
+    """Return the benchmark that a value of `--benchmark` names.
 
     Args:
         value: name of a column of the prices, a file of prices with one column, or `FILE:COLUMN`.
@@ -84,7 +85,7 @@ def find_benchmark(value: str, prices: Panel) -> Benchmark:
         )
     name = column or panel.instruments[0]
     closes = _column_closes(panel, name, f"--benchmark {file}")
-    # The last close up to each day of the prices; a later one is not known on the day.
+    # The file's last row up to each day of the prices; -1 before its first day, where the close is 0.
     rows = np.searchsorted(panel.dates, prices.dates, side="right") - 1
     return Benchmark(name, np.where(rows[:, None] >= 0, closes[np.maximum(rows, 0)], 0).astype(np.float32))
 
@@ -92,14 +93,19 @@ def find_benchmark(value: str, prices: Panel) -> Benchmark:
 def _column_closes(panel: Panel, name: str, where: str) -> Float[np.ndarray, "T 1"]:
     """Return the last close of a column up to each day; 0 before the first.
 
+    Args:
+        panel: panel with the column.
+        name: name of the column.
+        where: setting or option that names it, for messages.
+
     Raises:
         DataError: the panel has no such column, or a close of it is 0 or below.
     """
     if name not in panel.instruments:
         raise DataError(f"{where}: expected one of {list_phrase(panel.instruments)}, got {name}.")
-    n = panel.instruments.index(name)
-    # A column: [T, 1].
-    closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
+    column = panel.instruments.index(name)
+    # A table of one column: [T, 1].
+    closes = np.where(panel.valid[:, column], panel.feature("close")[:, column], np.nan)[:, None]
     # `initial` is the result for a column without any close, which passes.
     if np.nanmin(closes, initial=np.inf) <= 0:
         raise DataError(f"{where} {name}: expected closes above 0, got {np.nanmin(closes):g}. Name a price.")

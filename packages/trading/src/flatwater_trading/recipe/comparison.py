@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """Sentence that states the result of the numbers."""
+        """Sentence on whether the champion earned more than the best simple rule, and more than chance."""
         comparison = ReturnDifference(self.difference, self.low, self.high).describe_against(
             f"{self.best}, the best of the simple rules"
         )
@@ -76,7 +76,7 @@ def oracle_sentence(returns: Mapping[str, float | None]) -> str:
 
 
 def simple_rules(traders: Iterable[str]) -> tuple[str, ...]:
-    """Return the traders that a champion has to beat."""
+    """Return the traders that are simple rules, which a champion has to beat."""
     return tuple(name for name in traders if name not in {CHAMPION, CHANCE, ORACLE})
 
 
@@ -93,7 +93,7 @@ def compare_to_yardsticks(
     Args:
         equity: trader -> equity at the start and after each period.
         chance: total returns of the random traders.
-        trained_player: name of the champion.
+        trained_player: name of the champion in `equity`.
         yardsticks: names of the simple rules.
         a_year: number of periods in a year.
     """

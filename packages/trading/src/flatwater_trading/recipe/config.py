@@ -56,6 +56,7 @@ class ErlRunConfig(WorkersRunConfig, ErlConfig):
                 f"false with {choice}, which learns from what every purchase came to, whatever "
                 "was held. Choose 'ddpg' or 'td3' for traders that see their account",
             )
+            # Without a replay there is no capacity to check.
             return
         capacity = replay_capacity(self)
         expected = f"1 to {capacity}, the transitions of replay.generations = {self.replay.generations}"

@@ -33,12 +33,14 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
         return 0
     largest = max(_share_row_bytes(run.learner, members, high - low) for low, high in shares)
     replay = run.replay
+    # Traders without a replay exchange the rows of members alone.
     if replay is None or run.played is None:
         return largest
     played_bytes = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
     transition_bytes = POSITION_BYTES + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
     priority_bytes = sum(tensor.nbytes for _, tensor in priority_tensors(replay))
-    return max(largest, played_bytes, len(replay.row) * transition_bytes + priority_bytes)
+    whole_replay_bytes = len(replay.row) * transition_bytes + priority_bytes
+    return max(largest, played_bytes, whole_replay_bytes)
 
 
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:
@@ -57,7 +59,10 @@ def transition_columns(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
 
 
 def priority_tensors(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of the transitions' priorities by name; nothing if all are equally likely."""
+    """Yield the tensors of the priorities by name: `mass` of each transition and `top`, the largest mass so far.
+
+    Yield nothing if all transitions are equally likely to be drawn.
+    """
     if replay.priorities is not None:
         yield "mass", replay.priorities.mass
         yield "top", replay.priorities.top

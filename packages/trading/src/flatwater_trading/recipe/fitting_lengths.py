@@ -29,6 +29,7 @@ SPLIT_PARTS = 5
 MAXIMUM_EPISODE_YEARS, QUARTERS_A_YEAR = 2, 4
 """Most years of an episode, and quarters of a year: a position is held for a quarter."""
 MINIMUM_CONTEXT, MINIMUM_HOLD = 4, 2
+"""Fewest rows that a decision sees, and that a position is held."""
 MINIMUM_KNOWN_SHARE = 0.5
 """Least share of the training rows with a number of a feature: `return_120` of months has no number in 10 years."""
 
@@ -37,7 +38,7 @@ C = TypeVar("C", bound=PanelSettings)
 
 
 def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
-    """Return the configuration, with fitting lengths if a file's rows are not days and too few for the defaults.
+    """Return the configuration; if a file's rows are no days and too few for its lengths, with lengths that fit.
 
     Args:
         config: settings of a run.
@@ -50,6 +51,7 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
     if config.panel is None or is_synthetic(config.panel):  # their rows are days, as the defaults expect
         return config
     panel = load_panel(config.panel)
+    # `splits.days` of None uses all rows.
     rows = min(len(panel.dates), config.splits.days or len(panel.dates))
     try:
         config.split(rows)
@@ -73,29 +75,34 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
 
 def shorten_splits(splits: SplitConfig, rows: int) -> SplitConfig:
     """Return the splits, with a fifth of `rows` for holdout and for validation in the place of longer defaults."""
-    split = max(1, rows // SPLIT_PARTS)
-    shorter: SplitConfig = _shorten_table(splits, SplitConfig(), holdout_days=split, validation_days=split)
-    return shorter
+    split_rows = max(1, rows // SPLIT_PARTS)
+    short_splits: SplitConfig = _shorten_table(
+        splits, SplitConfig(), holdout_days=split_rows, validation_days=split_rows
+    )
+    return short_splits
 
 
 def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
     """Return the settings of traders, with lengths that fit `rows` rows in the place of defaults that are longer."""
     env, splits, calendar = config.env, shorten_splits(config.splits, rows), panel.calendar
     trade = _shorten_table(env.trade, DEFAULT_CONFIG.env.trade, hold_days=_fitting_hold_days(calendar))
-    shortest = min(splits.holdout_days, splits.validation_days)
+    shortest_split = min(splits.holdout_days, splits.validation_days)
     episode = _shorten_table(
         env.episode,
         DEFAULT_CONFIG.env.episode,
         context=max(MINIMUM_CONTEXT, calendar.a_year),
-        trading_days=max(1, min(MAXIMUM_EPISODE_YEARS * calendar.a_year, shortest // 2)),
+        # An episode must fit into each split, with the settlement after its trading days: half is left for that.
+        trading_days=max(1, min(MAXIMUM_EPISODE_YEARS * calendar.a_year, shortest_split // 2)),
         settlement_days=trade.hold_days,
     )
-    shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
+    short_config = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
+    # Features that the user has chosen stay.
     if config.observation_features != DEFAULT_CONFIG.observation_features:
-        return shorter
-    # Training rows alone, as later rows must not choose the features.
-    learned_rows = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
-    return replace(shorter, observation_features=_known_features(panel, config.observation_features, learned_rows))
+        return short_config
+    # Training rows alone, as later rows must not choose the features; at least one row.
+    train_stop = max(episode.context, rows - splits.holdout_days - splits.validation_days)
+    learned_rows = slice(episode.context - 1, train_stop)
+    return replace(short_config, observation_features=_known_features(panel, config.observation_features, learned_rows))
 
 
 def _fitting_hold_days(calendar: Calendar) -> int:
@@ -103,18 +110,21 @@ def _fitting_hold_days(calendar: Calendar) -> int:
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
-    """Return the table with the given lengths in the place of longer lengths, if these are the defaults."""
+    """Return the table with each of the lengths in the place of a longer default; lengths that were set stay."""
     # The chained comparison says: the length is at its default, and the default is longer than `size`.
-    shorter = {name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size}
-    return replace(table, **shorter)
+    replaced_lengths = {
+        name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size
+    }
+    return replace(table, **replaced_lengths)
 
 
 def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice) -> tuple[str, ...]:
     """Return the features with numbers in enough of the rows that are learned from; all features if none has enough."""
-    # Of all columns, on the training rows alone.
+    all_columns = slice(None)
     values = observed_features(
-        panel, find_features(features, panel.features), stop=learned_rows.stop, columns=slice(None)
+        panel, find_features(features, panel.features), stop=learned_rows.stop, columns=all_columns
     )[learned_rows]
+    # Per feature: its numbers on all days and columns, as a share of the days on which a column has prices.
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learned_rows].sum())
     known_features = [
         name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE
@@ -128,7 +138,13 @@ def _changed_settings(old: object, new: object) -> Iterator[tuple[str, Any]]:
 
 
 def _differing_settings(old_table: dict[str, Any], new_table: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that differ in the new table, those of inner tables included; `path` ends with a dot."""
+    """Yield whole name and new value of each setting that differs, also in inner tables.
+
+    Args:
+        old_table: settings before.
+        new_table: settings after, with the same names.
+        path: prefix of the names, such as `env.trade.`; empty for the outermost table.
+    """
     for name, value in new_table.items():
         if isinstance(value, dict):
             yield from _differing_settings(old_table[name], value, f"{path}{name}.")

@@ -42,11 +42,12 @@ class HoldingTimes:
     @property
     def sentence(self) -> str:
         """Sentence with the other holding times and their returns."""
-        (rows, value), *other_returns = self.returns.items()
+        # Only the first is followed by the unit and the verb.
+        (first_rows, first_return), *other_returns = self.returns.items()
         more_returns = "".join(f", for {rows} {value:+.1%}" for rows, value in other_returns)
         return (
-            f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more_returns} (they were held "
-            f"for {self.played_rows})."
+            f"Its choices held for {first_rows} {self.unit}s would have returned {first_return:+.1%}{more_returns} "
+            f"(they were held for {self.played_rows})."
         )
 
 
@@ -59,7 +60,7 @@ def play_holding_times(
     first_row: Tensor,
     unit: str,
 ) -> HoldingTimes:
-    """Play the champion's actions of some days again with each other holding time.
+    """Play the champion's actions of some days again with each other holding time, and return their total returns.
 
     Args:
         setup: settings and networks.
@@ -96,9 +97,9 @@ def trades_like_chance(
     start = first_row.repeat(RANDOM_DAY_TRADERS)
     reset_(simulator, start=start, trading_end=start + days - env.episode.settlement_days, end=start + days)
     play_random_(simulator, market, env, days=days, rng=generator(setup.config.seed, "random days", setup.device))
-    random = episode_summary(simulator, env)
+    random_numbers = episode_summary(simulator, env)
     for name in ("exposure", "turnover"):
-        mean, deviation = float(random[name].mean()), float(random[name].std())
+        mean, deviation = float(random_numbers[name].mean()), float(random_numbers[name].std())
         if abs(champion[name] - mean) > max(DEVIATIONS * deviation, MINIMUM_DIFFERENCE * mean):
             return False
     return True

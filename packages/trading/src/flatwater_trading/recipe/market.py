@@ -47,13 +47,14 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
         return RunMarket(compute_market(), splits, "it lies on the device")
     # Another version or instruction set may round observations differently, so it has another file.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
-    origin = repr((panel.fingerprint, features, splits.train.stop, *machine, *_rates_origin(config, panel)))
+    # All that the market is computed from, with the code of the two packages that compute it.
+    origin = repr((panel.fingerprint, features, splits.train.stop, *machine, *_cost_rates_origin(config, panel)))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
     tensors, private_reason = map_tensors(file, lambda: market_tensors(compute_market()))
     return RunMarket(make_market(tensors), splits, private_reason)
 
 
-def _rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:
+def _cost_rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:
     """Return the settings and the hash that the rates of costs depend on; empty if all costs are proportional."""
     account = config.env.account
     if account.is_proportional:
@@ -62,8 +63,8 @@ def _rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:
 
 
 def can_be_mapped(device: torch.device, size: int) -> bool:
-    """Return whether a market of this many bytes will be mapped, by its device and the cache's folder."""
+    """Return whether a market of `size` bytes will be mapped: on a CPU, if the cache can be written and has room."""
     folder = cache_folder(MARKETS)
     # The folder may not exist yet: its nearest parent shows whether it can be made.
-    folder = next(ancestor for ancestor in (folder, *folder.parents) if os.access(ancestor, os.F_OK))
-    return device.type == "cpu" and os.access(folder, os.W_OK | os.X_OK) and disk_usage(folder).free > size
+    existing = next(ancestor for ancestor in (folder, *folder.parents) if os.access(ancestor, os.F_OK))
+    return device.type == "cpu" and os.access(existing, os.W_OK | os.X_OK) and disk_usage(existing).free > size

@@ -66,15 +66,16 @@ class OcclusionDay:
         window = self.window.clone()
         for feature in range(window.shape[-1]):
             window[..., feature] = self._blank_window[..., feature]
+            # [None] and [0]: one version of the observation.
             yield self._compute_coefficients(self._encode_window(window)[None])[0]
             # Restored in place, so that one copy of the window is enough for all features.
             window[..., feature] = self.window[..., feature]
 
     def without_own_features(self, column: int) -> Float[Tensor, "F K"]:
         """Return the coefficients without each feature of one column; other columns keep theirs."""
-        column_slice = slice(column, column + 1)
         features = self.window.shape[-1]
-        windows = self.window[column_slice].repeat(features, 1, 1)
+        # The column's window, once for each feature: [F, C, F].
+        windows = self.window[column : column + 1].repeat(features, 1, 1)
         for feature in range(features):
             windows[feature, :, feature] = self._blank_window[column, :, feature]
         return torch.cat([*self._swapped_coefficients([column] * features, self._encode_window(windows))])
@@ -86,7 +87,10 @@ class OcclusionDay:
     def _swapped_coefficients(
         self, columns: Sequence[int], tokens: Float[Tensor, "M W"]
     ) -> Iterator[Float[Tensor, "m K"]]:
-        """Yield the coefficients with the token of a column replaced, for M pairs of column and token, m at a time."""
+        """Yield the coefficients with the token of a column replaced, for M pairs of column and token, m at a time.
+
+        A token is the encoding of one column on the day.
+        """
         own_tokens = self._tokens
         at_once = min(len(columns), max(1, MAXIMUM_TOKEN_BYTES // own_tokens.nbytes))
         swapped_tokens = own_tokens.repeat(at_once, 1, 1)
@@ -114,6 +118,7 @@ class OcclusionDay:
             action = self.actor.head(
                 self.params, self.actor.hidden_features(self.params, embedding), embedding.missing, account
             )
+        # The first axis counts members, here one. An order is a coefficient and a sale target.
         return to_orders(self.trade, action[0])[..., 0]
 
 
@@ -141,13 +146,18 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
     columns, _, features = market.observations.shape
     account = None
     if setup.config.env.account_observation:
+        # Zeros: nothing is held.
         account = torch.zeros(1, 1, len(market.investable), ACCOUNT_PARTS, device=setup.device)
-    feature_effects, column_effects = (torch.zeros(count, device=setup.device) for count in (features, columns))
+    feature_effects = torch.zeros(features, device=setup.device)
+    column_effects = torch.zeros(columns, device=setup.device)
+    params = views(actor, setup.actor.layout)
     for row in count_steps("what decisions follow from", rows):
+        # One member and one window, named by its last row.
         last_row = torch.tensor([[row]], device=setup.device)
         window = gather_windows(market.observations, last_row, setup.config.env.episode.context)[0, 0]
-        occlusion = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
+        occlusion = OcclusionDay(setup.actor, params, setup.config.env.trade, window, account)
         all_coefficients = occlusion.all_coefficients()
+        # `changes`: of the coefficients without each feature, then without each column.
         changes = [(partial - all_coefficients).abs().mean() for partial in occlusion.without_features()]
         feature_effects += torch.stack(changes) / len(rows)
         changes = [(partial - all_coefficients).abs().mean(1) for partial in occlusion.without_columns(range(columns))]

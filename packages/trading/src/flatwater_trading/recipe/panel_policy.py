@@ -40,12 +40,11 @@ class Provenance:
 
     @classmethod
     def of_run(cls, panel: Panel, splits: Splits, rounds: int) -> Self:
-        """Return the number of rounds of a run, and the last dates of its splits."""
-        train_end, validation_end = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
+        """Return the provenance of a run's policy after `rounds` rounds, with the last dates of the run's splits."""
         return cls(
-            rounds,
-            learned_until=train_end,
-            chosen_until=validation_end,
+            generations=rounds,
+            learned_until=str(panel.dates[splits.train.stop - 1]),
+            chosen_until=str(panel.dates[splits.validation.stop - 1]),
             ended=str(panel.dates[-1]),
             unit=panel.calendar.unit,
         )
@@ -109,12 +108,13 @@ class PanelPolicy(ABC):
                 of time than those of training.
         """
         aligned_panel = choose_instruments(_read_prices(prices), self.instruments, self.investable)
-        given, unit = aligned_panel.calendar.unit, self.provenance.unit
-        # Irregular rows have no length of time that could differ.
-        if unit and given != unit and IRREGULAR not in {given, unit}:
+        given_unit, trained_unit = aligned_panel.calendar.unit, self.provenance.unit
+        # The unit of training is empty in files of earlier versions; irregular rows have no length that could differ.
+        if trained_unit and given_unit != trained_unit and IRREGULAR not in {given_unit, trained_unit}:
             raise DataError(
-                f"the prices have a row each {given}: expected one each {unit}, as in training: what a policy sees, "
-                f"and how long it holds, is counted in rows. Give prices of each {unit}, or train on these."
+                f"the prices have a row each {given_unit}: expected one each {trained_unit}, as in training: what a "
+                f"policy sees, and how long it holds, is counted in rows. Give prices of each {trained_unit}, or train "
+                "on these."
             )
         if len(aligned_panel.dates) < self.lookback:
             raise DataError(
@@ -128,7 +128,7 @@ class PanelPolicy(ABC):
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))
 
     def sizing_cash(self, cash: float | None, holdings: Sized, name: str) -> float:
-        """Return the money that sizes orders: `cash`; if it is left out and nothing is held, that of a new account.
+        """Return the money that sizes orders: `cash`; if it is left out and nothing is held, the opening cash.
 
         Args:
             cash: given money; None if it was left out.
@@ -173,6 +173,7 @@ class PanelPolicy(ABC):
         panel = self.align_panel(all_columns)
         days = self.find_days(panel, first, last)
         benchmark_prices = None if benchmark is None else find_benchmark(benchmark, all_columns)
+        # Raises if the plan does not fit the memory.
         refuse(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a backtest that is refused has not seen the holdout days, one
         # that is interrupted has.

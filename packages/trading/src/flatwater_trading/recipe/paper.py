@@ -113,7 +113,7 @@ def hold_account(folder: Path) -> Iterator[None]:
         if other_files and not (folder / JOURNAL).exists():
             raise ConfigError(
                 f"{folder}: expected the folder of an account, or an empty one, got one with "
-                f"{list_phrase(other_files, 3)}. Name another folder."
+                f"{list_phrase(other_files, maximum=3)}. Name another folder."
             )
         lock = append_regular(folder / LOCK)
     with lock:
@@ -162,7 +162,7 @@ def play_account(
     text, book = _open_book(trader, folder, evenings, cash, notes)
     closes, orders, played_count = AccountCloses(panel), None, 0
     for row in count_steps("evenings", _new_rows(panel, evenings, first)):
-        if evenings:
+        if evenings:  # a split since the last evening changes the shares
             book = closes.rescale_book(book, evenings[-1], row, notes)
         orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
         book = _book_after_orders(orders)
@@ -212,7 +212,7 @@ def _evening_record(
 
 
 def read_journal(folder: Path) -> tuple[Evening, ...]:
-    """Read the evenings of an account; none for a folder without one. A last line that was cut off is left out.
+    """Read the evenings of an account; empty for a folder without a journal. A last line that was cut off is left out.
 
     Raises:
         DataError: the journal is damaged; the message names the line.
@@ -225,7 +225,9 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}.") from error
     evenings = []
-    for number, line in enumerate((full_line for full_line in lines if full_line.endswith(b"\n")), 1):
+    # Only the last line can lack its end.
+    full_lines = [line for line in lines if line.endswith(b"\n")]
+    for number, line in enumerate(full_lines, start=1):
         try:
             evenings.append(convert_to_type(parse_json(line), Evening))
         except ValueError as error:
@@ -264,8 +266,8 @@ def _open_book(
 ) -> tuple[str, Book]:
     """Return the text of `held.csv`, and the book that it describes: what is held before the next evening's orders.
 
-    A new account has no text, and cash alone. A table that a person has edited counts. A missing table, or that of the
-    evening before, is written again. Both are added to `notes`.
+    A new account has an empty text, and cash alone. A table that is not that of the newest evening is noted in `notes`:
+    a missing one, or that of the evening before, is written again; any other was edited by a person, and counts.
     """
     holds_weights = isinstance(trader, WeightsTrader)
     money = trader.opening_cash if cash is None else cash
@@ -297,6 +299,7 @@ def _new_rows(panel: Panel, evenings: list[Evening], first: str | None) -> range
     dates, days = panel.dates.astype(str), len(panel.dates)
     if not evenings:
         begin = days - 1 if first is None else int(np.searchsorted(panel.dates, np.datetime64(first)))
+        # The search gives `days` if no date is `first` or later.
         if begin >= days:
             raise DataError(f"--from {first}: the prices end on {dates[-1]}. Begin earlier.")
         return range(begin, days)
@@ -315,6 +318,7 @@ class AccountCloses:
     def __init__(self, panel: Panel) -> None:
         """Keep the last closes of the instruments that can be bought, and their ratios to prices as traded."""
         self._dates, self._traded = panel.dates.astype(str), traded_closes(panel)
+        # Name -> column in tables of the instruments that can be bought.
         self._columns = {panel.instruments[n]: k for k, n in enumerate(panel.investable)}
         valid, close = panel.valid[:, panel.investable], panel.feature("close")[:, panel.investable]
         self._last_close = last_usable_closes(np.where(valid, close, np.nan))
@@ -339,6 +343,7 @@ class AccountCloses:
             if self._traded is not None:
                 # The price as traded over the adjusted price falls by the factor of a split.
                 factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
+            # A holding that a person has added since has no price in the journal: its shares stay.
             elif name in last_evening.prices:
                 factors[name] = last_evening.prices[name] / self.price(last_row, name)
         changed_factors = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTMENT_TOLERANCE}
@@ -358,8 +363,11 @@ def held_shares(book: Book) -> Mapping[str, float]:
 def _multiply_shares(book: Book, factors: Mapping[str, float], *, has_entry_prices: bool) -> Book:
     """Return the book with the shares of each instrument times its factor.
 
-    With `has_entry_prices`, the prices of purchases are divided by the factor, as the whole file was adjusted; prices
-    as traded stay those of their own day.
+    Args:
+        book: positions or shares.
+        factors: factor by instrument; 1 for others.
+        has_entry_prices: whether the prices of purchases are divided by the factor: those of a file that was adjusted
+            as a whole are, prices as traded stay those of their own day.
     """
     if isinstance(book, ShareTable):
         return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})

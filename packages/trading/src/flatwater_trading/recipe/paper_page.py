@@ -61,8 +61,10 @@ def account_equity(evenings: Sequence[Evening]) -> pl.DataFrame:
 
 
 def _figure_tiles(evenings: Sequence[Evening]) -> Iterator[Tile]:
-    """Yield the figures on top: equity, return, costs, cash."""
-    newest, opening = evenings[-1], evenings[0].equity + evenings[0].cost
+    """Yield the figures on top: equity, return, cash as a share of the equity, and costs."""
+    newest = evenings[-1]
+    # The money before the first orders: on the first evening only costs have changed it.
+    opening = evenings[0].equity + evenings[0].cost
     yield Tile("equity", f"{newest.equity:,.2f}", f"on {newest.date}")
     yield Tile("return", f"{newest.equity / opening - 1:+.1%}", f"since {evenings[0].date}")
     yield Tile("cash", f"{newest.cash / newest.equity:.0%}" if newest.equity else "", f"{newest.cash:,.2f}")

@@ -63,13 +63,13 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     find_features(config.observation_features, panel.features)
     _check_purchases(config, len(panel.investable))
     setup, run = build_on_meta(config, panel, device.type)
-    owners = nbytes(run)
     market_owners = {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
         private = not can_be_mapped(device, sum(market_owners.values()))
     # All processes share the pages of a mapped market, so none of them counts these among its owners.
     mapped = {} if private else market_owners
-    owners = {path: size for path, size in owners.items() if path not in mapped}
+    # Bytes by path in the state of the run's process, and in that of each worker.
+    owners = {path: size for path, size in nbytes(run).items() if path not in mapped}
     shares = split_members(setup, config)
     owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
     workers = [
@@ -99,7 +99,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         plan,
         _smaller_configs(config),
         owners,
-        lambda smaller_config: nbytes(build_on_meta(smaller_config, panel, device.type)[1]),
+        lambda smaller_config: nbytes(build_on_meta(smaller_config, panel, device.type)[1]),  # of its state
     )
 
 
@@ -115,12 +115,16 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     tiles, workers = setup.tiles, config.workers
     if not isinstance(workers, int):
         workers = len(tiles) if config.cluster else free_cores()
+    # Tiles [low, high) of each worker.
     tile_ranges = worker_shares(len(tiles), workers)
-    return [(tiles[low][0], tiles[high - 1][1]) for low, high in tile_ranges] if len(tile_ranges) > 1 else []
+    if len(tile_ranges) <= 1:  # one worker would only take the place of this process
+        return []
+    # From the first member of its first tile to the last member of its last tile.
+    return [(tiles[low][0], tiles[high - 1][1]) for low, high in tile_ranges]
 
 
 def build_on_meta(config: ErlRunConfig, panel: Panel, device_type: str) -> tuple[ErlSetup, ErlState]:
-    """Build the run on the meta device, with the sizes that it has on devices of type `device_type`."""
+    """Build setup and state on the meta device, with the sizes that they have on devices of type `device_type`."""
     # Without compilation, as an update would be compiled for the plan too.
     config = replace(config, learner=replace(config.learner, compile=False))
     splits = config.split(len(panel.dates))
@@ -145,6 +149,7 @@ def measure_phase_peaks_(setup: ErlSetup, run: ErlState) -> dict[str, int]:
         # As if the replay were full: an update can then draw, and takes as much memory as later.
         run.replay.appended = len(run.replay.row)
     executor = LocalTileExecutor(setup, run)
+    # Tile 0 stands for all: tiles have the same size, and are computed one after the other.
     phases: dict[str, Callable[[], object]] = {
         "evaluate": partial(executor.train, 0),
         "validate": partial(executor.judge, 0),
@@ -155,6 +160,7 @@ def measure_phase_peaks_(setup: ErlSetup, run: ErlState) -> dict[str, int]:
         # Selection needs values of fitness, so this phase cannot run on meta. `cross_` gathers both parents and
         # their blend, one block at a time: 3 copies at most.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
+        # The last row of the weights is the champion's.
         SCORE_PHASE: measure_score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
     }
 
@@ -168,23 +174,27 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     replay, learner, net = config.replay, config.learner, config.net
     in_hindsight = config.learns_from_outcomes
-    half = replay.generations // 2
+    half_replay = replay.generations // 2
     # Half of the ring must still have room for the warm-up, or no update would ever be made.
-    fits_warmup = replay_capacity(config) * half >= replay.warmup * replay.generations
-    if half and fits_warmup and not in_hindsight:  # who learns in hindsight has no replay
-        yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
+    fits_warmup = replay_capacity(config) * half_replay >= replay.warmup * replay.generations
+    if half_replay and fits_warmup and not in_hindsight:  # who learns in hindsight has no replay
+        smaller = replace(config, replay=replace(replay, generations=half_replay))
+        yield f"replay.generations = {half_replay}", "replay", smaller
     settings = learner.own
+    # If they are left out, as many are chosen as divide the batch.
     stretches = (settings.stretches or 1) if in_hindsight else 1
     # Half of a batch must still divide into its stretches.
     if settings.batch_size > stretches and settings.batch_size % (2 * stretches) == 0:
-        half, owner = settings.batch_size // 2, "outcomes" if in_hindsight else "windows"
-        change = f"learner.{learner.algorithm}.batch_size = {half}"
-        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half))
+        half_batch = settings.batch_size // 2
+        # The tensors that the batch makes large: a buffer of stretches, or one of observations.
+        owner = "outcomes" if in_hindsight else "windows"
+        change = f"learner.{learner.algorithm}.batch_size = {half_batch}"
+        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half_batch))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
-        half = config.population.size // 2
-        smaller = replace(config, population=replace(config.population, size=half))
-        yield f"population.size = {half}", "learner", smaller
+        half_population = config.population.size // 2
+        smaller = replace(config, population=replace(config.population, size=half_population))
+        yield f"population.size = {half_population}", "learner", smaller
     if net.hidden > 1 and net.channels > 1:
-        slimmer = replace(net, hidden=net.hidden // 2, channels=net.channels // 2)
-        change = f"net.hidden = {slimmer.hidden} and net.channels = {slimmer.channels}"
-        yield change, "learner", replace(config, net=slimmer)
+        half_net = replace(net, hidden=net.hidden // 2, channels=net.channels // 2)
+        change = f"net.hidden = {half_net.hidden} and net.channels = {half_net.channels}"
+        yield change, "learner", replace(config, net=half_net)

@@ -81,8 +81,9 @@ def read_shares(file: Path) -> ShareTable:
     rows, cash = _read_rows(file, SHARE_COLUMNS)
     shares: dict[str, float] = {}
     names = set[str]()
-    peak, start_date = None, ""
+    peak, stop_day = None, ""
     for number, row in rows:
+        # A cell that a short row lacks is None.
         name, cell_name = from_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
         if name in names:
             raise DataError(f"{file}: row {number}: a second row of {name}. Leave one of them out.")
@@ -90,10 +91,10 @@ def read_shares(file: Path) -> ShareTable:
         if name == PEAK:
             peak = _parse_number(cell_name, row["shares"], PRICES)
         elif name == SINCE:
-            start_date = _parse_day(cell_name, row["shares"])
+            stop_day = _parse_day(cell_name, row["shares"])
         else:
             shares[name] = _parse_number(cell_name, row["shares"], SHORT_OR_LONG)
-    return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=start_date))
+    return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=stop_day))
 
 
 def write_shares(file: Path, shares: Mapping[str, float], cash: float, stop: StopRecord | None) -> None:
@@ -121,7 +122,9 @@ def shares_text(shares: Mapping[str, float], cash: float, stop: StopRecord | Non
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict[str, str | None]]], float | None]:
-    """Read the rows of a table with these columns, numbered from 1, and the cash, which has a separate row.
+    """Return the rows of a table with these columns, each with its number from 1, and the cash of its separate row.
+
+    The cash is None if there is no such row.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or has two rows of cash.
@@ -137,7 +140,8 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: the file cannot be read as a CSV table: {error}.") from error
-    cash, cash_rows = None, [(number, row) for number, row in rows if row["instrument"] == CASH]
+    cash = None
+    cash_rows = [(number, row) for number, row in rows if row["instrument"] == CASH]
     for count, (number, row) in enumerate(cash_rows, start=1):
         if count > 1:
             raise DataError(f"{file}: row {number}: a second row of {CASH}. One says how much there is.")
@@ -180,7 +184,7 @@ def _parse_number(cell_name: str, text: str | None, bounds: Bounds) -> float:
     try:
         value = float(text or "")
     except ValueError:
-        value = float("nan")
+        value = float("nan")  # outside of all bounds
     if not bounds.allows(value):
         raise DataError(f"{cell_name}: {short_repr(text)}: expected {bounds}, with a point for its decimals.")
     return value
@@ -208,6 +212,7 @@ def write_positions(file: Path, positions: Sequence[Position], cash: float) -> N
 def positions_text(positions: Sequence[Position], cash: float) -> str:
     """Return positions and cash as the text of a table."""
     text = io.StringIO()
+    # restval: the row of cash has no other cells.
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     table.writeheader()
     for position in positions:

@@ -50,24 +50,28 @@ class RuleChoice:
 
     @property
     def unchosen(self) -> TradeConfig | None:
-        """The rule of the settings, if another was chosen."""
+        """The rule of the settings, if another was chosen; else None."""
+        # The rule of the settings is the first that was tried; if none was tried, it is the chosen one.
         settings_rule = next(iter(self.tried), self.chosen)
         return None if settings_rule == self.chosen else settings_rule
 
     def describe(self, unchosen_return: float | None) -> str:
-        """Return a sentence with the chosen rule, the number of tries, and the return of the played days without it.
+        """Return a sentence with the chosen rule, the number of rules, and the return by the rule of the settings.
+
+        It is empty if no rule was tried.
 
         Args:
-            unchosen_return: return of the same scores by `unchosen`; None without such a rule.
+            unchosen_return: return of the same scores by `unchosen` on the days that were played; None without such a
+                rule.
         """
         if not self.tried:
             return ""
-        words = describe_rule(rule_numbers(self.chosen), self.unit)
-        other = ", the rule of the settings"
+        chosen_words = describe_rule(rule_numbers(self.chosen), self.unit)
+        comparison = ", the rule of the settings"
         if self.unchosen is not None:
             settings_words = describe_rule(rule_numbers(self.unchosen), self.unit)
-            other = f". The rule of the settings ({settings_words}) would have returned {unchosen_return:+.1%}"
-        return f"Its rule was chosen on the validation days among {len(self.tried)}: {words}{other}."
+            comparison = f". The rule of the settings ({settings_words}) would have returned {unchosen_return:+.1%}"
+        return f"Its rule was chosen on the validation days among {len(self.tried)}: {chosen_words}{comparison}."
 
     def to_json(self, unchosen_return: float | None) -> dict[str, Any]:
         """Return plain values: the chosen rule, each that was tried with its return, and the `unchosen_return`."""
@@ -103,6 +107,7 @@ def candidate_changes(config: ErlConfig, instruments: int) -> list[list[dict[str
     if not choice.by_validation:
         return []
     hold_days, purchases = choice.hold_days, choice.purchases_a_day
+    # Without values in `choice`, the usual ones are tried, but none for a number that the user has set.
     if hold_days is None:
         hold_days = USUAL_HOLD_DAYS if rule.hold_days == usual_rule.hold_days else ()
     if purchases is None:
@@ -126,9 +131,10 @@ def largest_rule(config: ErlConfig, instruments: int) -> TradeConfig:
     """Return a rule with the longest holding time and the most purchases of all that may be chosen, for plans."""
     rule = config.env.trade
     changes = chain.from_iterable(candidate_changes(config, instruments))
-    rules = [replace(rule, **change) for change in changes]
-    hold, count = (max(getattr(each, name) for each in (rule, *rules)) for name in ("hold_days", "purchases_a_day"))
-    return replace(rule, hold_days=hold, purchases_a_day=count)
+    rules = [rule, *(replace(rule, **change) for change in changes)]
+    longest_hold = max(candidate.hold_days for candidate in rules)
+    most_purchases = max(candidate.purchases_a_day for candidate in rules)
+    return replace(rule, hold_days=longest_hold, purchases_a_day=most_purchases)
 
 
 def with_rule(setup: ErlSetup, rule: TradeConfig) -> ErlSetup:
@@ -165,22 +171,26 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     # On one thread, whatever the command uses: another order of sums must not choose another rule.
     with one_thread():
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
+        # Played by the rule of the settings; the candidates play the same actions again.
         planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
-        returns, returns_by_period = {rule: final_return(simulator)}, {rule: period_returns(simulator.logs.equity[0])}
+        returns = {rule: final_return(simulator)}
+        returns_by_period = {rule: period_returns(simulator.logs.equity[0])}
         # One number after the other, each beside the rule that is chosen before: far fewer plays and tries than all
         # combinations.
         for alternatives in changes:
             candidates = [replace(rule, **change) for change in alternatives]
-            for each in candidates:
+            for candidate in candidates:
                 played_simulator = play_planned_actions(
-                    with_rule(setup, each), market, planned_actions, actor, first_row=first_row
+                    with_rule(setup, candidate), market, planned_actions, actor, first_row=first_row
                 )
-                returns[each], returns_by_period[each] = (
-                    final_return(played_simulator),
-                    period_returns(played_simulator.logs.equity[0]),
-                )
-            surer = [each for each in candidates if earns_more(returns_by_period[each], returns_by_period[rule])]
-            rule = max((rule, *surer), key=returns.__getitem__)
+                returns[candidate] = final_return(played_simulator)
+                returns_by_period[candidate] = period_returns(played_simulator.logs.equity[0])
+            better_rules = [
+                candidate
+                for candidate in candidates
+                if earns_more(returns_by_period[candidate], returns_by_period[rule])
+            ]
+            rule = max((rule, *better_rules), key=returns.__getitem__)
     return RuleChoice(rule, returns, unit)
 
 
@@ -190,18 +200,21 @@ def earns_more(returns: np.ndarray, other_returns: np.ndarray) -> bool:
 
 
 def measure_choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -> int:
-    """Return the peak bytes of the tensors that `choose_rule` makes; all arguments are on the meta device."""
+    """Return the peak bytes of the tensors that `choose_rule` makes, 0 without a candidate.
+
+    All arguments are on the meta device, where tensors have sizes and no values.
+    """
     validation, instruments = setup.splits.validation, len(market.investable)
-    largest = with_rule(setup, largest_rule(setup.config, instruments))
+    setup_with_rule = with_rule(setup, largest_rule(setup.config, instruments))
 
-    def play() -> None:
-        """Take the steps of `choose_rule`, of the rules the largest alone."""
-        first = torch.empty(1, dtype=torch.int64, device=setup.device)
+    def choose_largest_rule() -> None:
+        """Take the steps of `choose_rule`, with the largest rule as the only candidate."""
+        first_row = torch.empty(1, dtype=torch.int64, device=setup.device)
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
-        planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
-        play_planned_actions(largest, market, planned_actions, actor, first_row=first)
+        planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
+        play_planned_actions(setup_with_rule, market, planned_actions, actor, first_row=first_row)
 
-    return peak_bytes(play) if candidate_count(setup.config, instruments) else 0
+    return peak_bytes(choose_largest_rule) if candidate_count(setup.config, instruments) else 0
 
 
 def final_return(simulator: Simulator) -> float:
@@ -221,8 +234,10 @@ def play_planned_actions(
         actor: weights of the actor.
         first_row: first row that is played.
     """
-    simulator = make_simulator(setup, market, batch=1, days=planned_actions.actions_or_hidden.shape[2])
-    play = SlicePlay(setup, market, simulator, planned_actions, actor)
-    play.begin_(first_row)
-    play.play_()
+    days = planned_actions.actions_or_hidden.shape[2]
+    simulator = make_simulator(setup, market, batch=1, days=days)
+    slice_play = SlicePlay(setup, market, simulator, planned_actions, actor)
+    slice_play.begin_(first_row)
+    # Without `encode_`: the actions are planned already.
+    slice_play.play_()
     return simulator

@@ -42,6 +42,7 @@ DAYS_TITLE = "{split} days {first_day} to {last_day} ({days} {days:row})"
 
 def account_numbers(*recipe_numbers: Number) -> tuple[Number, ...]:
     """Return the numbers that a result shows of an account; in the middle `recipe_numbers`, which only a recipe has."""
+    # Title, name in result.json, and format.
     return (
         Number("return", "total_return", "{:+.1%}"),
         Number("Sharpe", "sharpe", "{:.2f}"),

@@ -79,7 +79,7 @@ def as_json(
         threads: number of CPU threads, by the run's settings.
     """
     run, config = trainer.run, trainer.setup.config
-    # The sentence on a rule that took the place of that of the settings compares the two.
+    # If another rule was chosen, its sentence compares it with that of the settings in the place of holding times.
     sentences = (score.describe(with_holding_times=choice.unchosen is None), choice.describe(score.unchosen_return))
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),
@@ -133,6 +133,7 @@ def played_as_json(panel: Panel, played_days: PlayedDays, recipe: str, split: st
         },
         "oracle_share": None if share is None else finite_or_none(share),
         "benchmark": played_days.benchmark,
+        # A list of quantiles, as a result that is read from a file has no tuples.
         "scores": [asdict(each) | {"quantiles": [*each.quantiles]} for each in played_days.scores.horizons],
         "verdict": played_days.verdict,
         "data_fingerprint": panel.fingerprint,
@@ -168,7 +169,10 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
 
 
 def sheet_frame(panel: Panel, played_days: PlayedDays) -> pl.DataFrame:
-    """Return date, exposure and turnover of the champion, and the rank correlation of its scores at each horizon."""
+    """Return date, exposure and turnover of the champion, and the rank correlation of its scores at each horizon.
+
+    A column of correlations is named by its horizon in rows: `ic 5`, for information coefficient.
+    """
     rows = slice(played_days.days.first, played_days.days.stop)
     correlations = {f"ic {horizon}": values for horizon, values in played_days.scores.daily.items()}
     return pl.DataFrame(

@@ -35,7 +35,12 @@ class ReturnDifference:
     """Upper end of the mean's interval; `low` is the lower end."""
 
     def describe_against(self, other: str) -> str:
-        """Return the predicate of a sentence about the first trader: whether it earned more or less than `other`."""
+        """Return words that follow the first trader's name: `earned more than HELD (3 % a year, 90 % interval ...)`.
+
+        Args:
+            other: name of the trader that it is compared with.
+        """
+        # Only equal returns in every period have an interval without width.
         if self.low == self.high == 0:
             return f"earned the same as {other}"
         if self.low > 0:
@@ -57,7 +62,7 @@ def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
 def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a_year: int) -> ReturnDifference:
     """Estimate the difference of two traders' returns in a year, with its interval.
 
-    Fewer than `MINIMUM_PERIODS` show nothing: their interval is from the least to the largest difference, with 0.
+    Fewer than `MINIMUM_PERIODS` show nothing: their interval holds all their differences, and 0.
 
     Args:
         own_returns: returns of each period.
@@ -73,8 +78,8 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
     if len(differences) < MINIMUM_PERIODS:
         low, high = differences.min(initial=0), differences.max(initial=0)
     else:
-        half = interval_half_width(differences)
-        low, high = mean - half, mean + half
+        half_width = interval_half_width(differences)
+        low, high = mean - half_width, mean + half_width
     # Not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(mean * a_year, float(low) * a_year, float(high) * a_year)
 
@@ -88,6 +93,7 @@ def interval_half_width(values: np.ndarray) -> float:
     """
     count = len(values)
     waves = int(WAVE_FACTOR * count ** (2 / 3))
+    # [waves, count]: wave w has w half turns over all values, and is read in the middle of each period.
     phases = np.pi * np.arange(1, waves + 1)[:, None] * (np.arange(count) + 0.5) / count
     variance_of_sum = 2 * ((np.cos(phases) @ values) ** 2).mean()
     return float(student_quantile((1 + INTERVAL_COVERAGE) / 2, waves) * np.sqrt(variance_of_sum) / count)
@@ -99,6 +105,7 @@ def student_quantile(probability: float, freedom: int) -> float:
     It is exact to 1.5 % from 2 degrees of freedom on.
     """
     z = NormalDist().inv_cdf(probability)
+    # Term number k is divided by `freedom` to the power of k.
     terms: tuple[float, ...] = (
         z,
         (z**3 + z) / 4,

@@ -34,20 +34,21 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
         "holdout": (run.holdout, folder.holdout),
     }
     columns: dict[str, Mapping[int, float | None]] = {}
-    unchosen: dict[str, float | None] = {}
+    settings_returns: dict[str, float | None] = {}
     for split, (result, file) in results.items():
         # Results of other versions, and of recipes without purchases, have none.
         if result is not None and "holding_times" in result:
             try:
                 columns[split] = holding_times(result)
-                unchosen[split] = unchosen_return(result)
+                settings_returns[split] = unchosen_return(result)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise damaged_file_error(file, error) from error
     if columns:
         yield Heading(SAME_SCORES)
         rows = _holding_rows(columns, unit)
-        if any(value is not None for value in unchosen.values()):
-            rows.append([BY_SETTINGS, *(return_cell(value) for value in unchosen.values())])
+        # Without a return if no rule was chosen in the place of that of the settings.
+        if any(value is not None for value in settings_returns.values()):
+            rows.append([BY_SETTINGS, *(return_cell(value) for value in settings_returns.values())])
         yield Table(("held for", *columns), rows)
         yield Paragraph(
             "Return of the champion's choices on the same days if each position were held for so long. "
@@ -56,21 +57,22 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
         )
     if run.result is not None and "rule" in run.result:
         try:
-            rows = tried_rows(run.result["rule"])
+            rule_rows = tried_rows(run.result["rule"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged_file_error(folder.result, error) from error
-        if rows:
+        if rule_rows:
             yield Heading("Rules that were tried on the validation days")
-            yield Table((*RULE_TITLES, "return", ""), rows, words=0)  # every column is aligned as numbers
+            yield Table((*RULE_TITLES, "return", ""), rule_rows, words=0)  # every column is aligned as numbers
 
 
 def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
     """Return the total return of a champion's choices by holding time, including the one that they were played with."""
-    times = {int(rows): _optional_number(value) for rows, value in result["holding_times"].items()}
+    returns = {int(rows): _optional_number(value) for rows, value in result["holding_times"].items()}
+    # Results of earlier versions do not say by which holding time they were played.
     if "rule" in result:
         played_rows = int(result["rule"]["chosen"]["hold_days"])
-        times[played_rows] = _optional_number(result["traders"]["champion"]["total_return"])
-    return dict(sorted(times.items()))
+        returns[played_rows] = _optional_number(result["traders"]["champion"]["total_return"])
+    return dict(sorted(returns.items()))
 
 
 def unchosen_return(result: Mapping[str, Any]) -> float | None:
@@ -79,10 +81,16 @@ def unchosen_return(result: Mapping[str, Any]) -> float | None:
 
 
 def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) -> list[list[str]]:
-    """Return a row for each holding time, with a cell for each of the splits."""
-    all_rows = sorted({rows for times in columns.values() for rows in times})
+    """Return a row for each holding time, with a cell for each of the splits: the return, or empty if it is unknown.
+
+    Args:
+        columns: return by holding time, for each split.
+        unit: name of a row of the prices, such as `day`.
+    """
+    holding_rows = sorted({rows for returns in columns.values() for rows in returns})
     return [
-        [count_phrase(rows, unit), *(return_cell(times.get(rows)) for times in columns.values())] for rows in all_rows
+        [count_phrase(rows, unit), *(return_cell(returns.get(rows)) for returns in columns.values())]
+        for rows in holding_rows
     ]
 
 

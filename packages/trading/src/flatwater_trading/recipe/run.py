@@ -56,6 +56,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     """Return the alarms of a round; waits for the device once for each kind of alarm."""
     run, config = trainer.run, trainer.setup.config
     learner = run.learner
+    # The largest weight of each member, for each network.
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
     # The market never changes, so it is checked once.
     column_sums = run.market.observations.sum((1, 2)).tolist() if round_ == 1 else []
@@ -155,6 +156,7 @@ class ErlRun(WorkersRun):
     def choose_rule(self) -> RuleChoice:
         """Choose the rule of purchases by which the champion trades, on the validation days."""
         run = self.trainer.run
+        # The last row of the weights is the champion's.
         return choose_rule(self.setup, run.market, run.learner.actor[-1:], unit=self.panel.calendar.unit)
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
@@ -179,8 +181,9 @@ class ErlRun(WorkersRun):
             setup=setup,
             panel=self.panel,
             market=run.market,
-            actor=run.learner.actor[-1:],
+            actor=run.learner.actor[-1:],  # the last row is the champion's
             days=setup.splits.holdout if holdout else setup.splits.validation,
+            # Training days whose purchases are sold within the training.
             learned_rows=purchase_rows(setup.splits.train, choice.chosen.hold_days),
             truth=load_truth(self.config.panel),
             benchmark=panel_benchmark(self.config.benchmark, self.panel),

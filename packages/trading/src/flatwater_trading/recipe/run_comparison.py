@@ -56,7 +56,7 @@ def period_returns(equity: np.ndarray) -> np.ndarray:
 
 
 def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) -> list[Chart]:
-    """Draw the equity of each run's champion, in percent of its first day; no chart without any equity.
+    """Draw the equity of each run's champion, as change in percent since its first day; no chart without any equity.
 
     Args:
         runs: records of runs by their letters.
@@ -76,19 +76,22 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
 
 
 def equity_charts(equity: Mapping[str, pl.DataFrame], colours: Mapping[str, str], noun: str) -> list[Chart]:
-    """Draw the equity of champions over each other, in percent of their first day; no chart of none.
+    """Draw the equity of champions over each other, as change in percent since their first day.
 
     Args:
-        equity: date and `champion` by letter.
+        equity: table with the columns `date` and `champion`, by letter.
         colours: colours by letter.
         noun: what a letter stands for.
+
+    Returns:
+        One chart; none without any equity.
     """
     marks = []
     for letter, table in equity.items():
         shown_rows = table[spread_indexes(len(table), MAXIMUM_POINTS)]
         dates, values = shown_rows["date"].to_list(), shown_rows["champion"].to_list()
-        solid_stroke = (colours[letter], False)
-        marks.append(equity_line(letter, dates, values, solid_stroke, width=2, in_front=False))
+        stroke = (colours[letter], False)  # not dashed
+        marks.append(equity_line(letter, dates, values, stroke, width=2, in_front=False))
     if not marks:
         return []
     return [

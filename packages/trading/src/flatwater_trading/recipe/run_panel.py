@@ -34,8 +34,10 @@ def read_run_panel(config: PanelSettings) -> Panel:
     panel = first_days(load_panel(config.panel), config.splits.days)
     if (name := config.benchmark) is not None:
         require(name in panel.instruments, "benchmark", name, f"one of {', '.join(panel.instruments)}")
-        n = panel.instruments.index(name)
-        lowest = float(np.min(panel.feature("close")[panel.valid[:, n], n], initial=np.inf))
+        column = panel.instruments.index(name)
+        known_closes = panel.feature("close")[panel.valid[:, column], column]
+        # Infinite for a column without any close, which passes.
+        lowest = float(np.min(known_closes, initial=np.inf))
         require(lowest > 0, "benchmark", name, f"an instrument with closes above 0 (the lowest is {lowest:g})")
     return panel
 
@@ -53,10 +55,10 @@ def describe_days(panel: Panel) -> str:
 
 
 def describe_splits(panel: Panel, splits: Splits) -> str:
-    """Return a line about the days of each split."""
+    """Return a line with the number of days and the last day of each split."""
     named_days = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
-    days = (f"{len(days):,} {name} (to {panel.dates[days.stop - 1]})" for name, days in named_days)
-    return f"{panel.calendar.units}: {', '.join(days)}"
+    phrases = (f"{len(days):,} {name} (to {panel.dates[days.stop - 1]})" for name, days in named_days)
+    return f"{panel.calendar.units}: {', '.join(phrases)}"
 
 
 def describe_costs(panel: Panel, costs: CostConfig) -> list[str]:
@@ -80,12 +82,19 @@ def panel_facts(panel: Panel, costs: CostConfig) -> dict[str, Any]:
 
 
 def with_first_days(config: ErlRunConfig, original: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
-    """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
+    """Return the settings that cut the panel to the days that a run began with, if the panel has newer days now.
+
+    Args:
+        config: settings of the run.
+        original: settings that the run began with.
+        data: facts about the panel in the run's checkpoint.
 
     Raises:
         DataError: see `cut_to_days`; or the run's version scaled its context columns in another way.
     """
-    if data and (scales := scale_kind(load_panel(config.panel))) is not None and data.get("scales") != scales:
+    # None for a panel without context columns, which every version scales alike; and without facts to compare with.
+    scales = scale_kind(load_panel(config.panel)) if data else None
+    if scales is not None and data.get("scales") != scales:
         raise DataError(
             "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
             f"that can be bought; this version scales {scales}, so its networks would see other numbers than they "
@@ -95,15 +104,21 @@ def with_first_days(config: ErlRunConfig, original: ErlRunConfig, data: Mapping[
 
 
 def cut_to_days(config: C, original: PanelSettings, data: Mapping[str, Any]) -> C:
-    """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
+    """Return the settings that cut the panel to the days that a run began with, if the panel has newer days now.
 
     If the run's panel is gone from this machine, the settings stay: the later check of the fingerprint refuses them.
+
+    Args:
+        config: settings of the run.
+        original: settings that the run began with.
+        data: facts about the panel in the run's checkpoint.
 
     Raises:
         DataError: the panel lacks a day or an instrument of the run's panel, or differs from it on a common day.
     """
     days, fingerprint = data.get("days"), data.get("fingerprint")
     current_panel = load_panel(config.panel)
+    # Nothing to compare with, or nothing new.
     if not isinstance(days, int) or current_panel.fingerprint == fingerprint:
         return config
     first_part = first_days(current_panel, min(days, len(current_panel.dates)))

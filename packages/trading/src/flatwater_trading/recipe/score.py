@@ -169,13 +169,13 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
         holding_times=play_holding_times(setup, market, actions, evaluation.actor, first_row=first_row, unit=unit),
-        unchosen_return=_play_unchosen(evaluation, actions),
+        unchosen_return=_unchosen_rule_return(evaluation, actions),
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
     )
 
 
 def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tuple[PlannedActions, Float[Tensor, "D K"]]:
-    """Play the champion; return its planned actions, and its coefficients on each day."""
+    """Play the champion on the simulator `champion`; return its planned actions, and its coefficients on each day."""
     setup, market, days = evaluation.setup, evaluation.market, len(evaluation.days)
     scores = torch.empty(days, len(market.investable), device=setup.device)
     planned_actions = play_slices_(
@@ -190,8 +190,8 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
     return planned_actions, scores
 
 
-def _play_unchosen(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
-    """Return the return of the champion's planned actions by the rule that was not chosen; None without one."""
+def _unchosen_rule_return(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
+    """Return what the champion's planned actions earn by the rule of the settings, if another was chosen; else None."""
     if evaluation.unchosen_rule is None:
         return None
     setup = with_rule(evaluation.setup, evaluation.unchosen_rule)
@@ -241,6 +241,7 @@ def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
     """Play the simple rules and the oracle; return their simulators by name."""
     setup, market, true_returns = evaluation.setup, evaluation.market, evaluation.truth
     simulators = {}
+    # Name -> function that computes the rule's scores.
     rules = yardstick_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
     if true_returns is not None:
         rules[ORACLE] = lambda: oracle_scores(true_returns, setup.config.env)
@@ -299,29 +300,28 @@ def measure_score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1
         days: days, as many as will be played.
     """
 
-    def play() -> None:
+    def score_on_meta() -> None:
         """Do everything that `score_champion` does with tensors, on the meta device."""
         # Validation may choose any rule of purchases, so the rule that takes most memory is measured.
         count = len(market.investable)
         rule = largest_rule(setup.config, count)
-        largest_setup, longest_hold_setup = (
-            with_rule(setup, replace(rule, hold_days=hold)) for hold in (rule.hold_days, max(HOLDING_TIMES))
-        )
+        largest_setup = with_rule(setup, rule)
+        longest_hold_setup = with_rule(setup, replace(rule, hold_days=max(HOLDING_TIMES)))
         config = largest_setup.config.env
         # The simulators of the champion, the random traders and all simple rules are in memory at the same time.
         batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         envs = [make_simulator(largest_setup, market, batch=batch, days=len(days)) for batch in batches]
         # Simulators of other holding times and of traders of random days are not kept: one as large as any of them.
         make_simulator(longest_hold_setup, market, batch=RANDOM_DAY_TRADERS, days=len(days))
-        first_row = torch.empty(1, dtype=torch.int64, device=setup.device)
-        play_slices_(largest_setup, market, envs[0], actors=actor, starts=first_row, days=len(days))
-        _, random_traders, simple_rule, *_ = envs
+        champion, random_traders, simple_rule = envs[:3]
+        one_start = torch.empty(1, dtype=torch.int64, device=setup.device)  # only the shape counts on the meta device
+        play_slices_(largest_setup, market, champion, actors=actor, starts=one_start, days=len(days))
         # One simple rule is enough: the others take the same steps.
         for env in (random_traders, simple_rule):
-            starts = first_row.expand(len(env.day))
+            starts = one_start.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)
             step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))
         # A few days are enough: `find_effects` takes one day after the other, and keeps nothing of a day but sums.
         find_effects(setup, market, actor, Days(days.first, min(days.stop, days.first + META_DAYS)))
 
-    return peak_bytes(play)
+    return peak_bytes(score_on_meta)

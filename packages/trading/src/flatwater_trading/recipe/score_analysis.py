@@ -63,27 +63,29 @@ class ScoreAnalysis:
 
 
 def analyse_scores(
-    scores: Float[np.ndarray, "D K"], mark: Float[np.ndarray, "D K"], tradable: Bool[np.ndarray, "D K"]
+    scores: Float[np.ndarray, "D K"], last_close: Float[np.ndarray, "D K"], tradable: Bool[np.ndarray, "D K"]
 ) -> ScoreAnalysis:
     """Compare the scores of consecutive days with later returns, for each horizon with enough days.
 
     Args:
         scores: score of each instrument on each day.
-        mark: last close up to each day; 0 before the first.
+        last_close: last close up to each day; 0 before the first.
         tradable: mask of the instruments with a close on the day: others are not ordered.
     """
     days, count = scores.shape
     if count < MINIMUM_INSTRUMENTS:
-        return ScoreAnalysis((), {})
+        return ScoreAnalysis((), {})  # no horizon
     ranks = day_ranks(np.where(tradable & np.isfinite(scores), scores, np.nan))
-    quantiles = min(QUANTILES, count // 2)
+    quantiles = min(QUANTILES, count // 2)  # at least two instruments in each
     quantile_numbers = _quantile_numbers(ranks, quantiles)
     horizons, daily = [], {}
     # Horizons ascend, so after one with too few days all others have too few as well.
     for rows in HORIZONS:
         if days - rows < MINIMUM_DAYS:
             break
-        correlations, leads = _compare_with_returns(ranks, quantile_numbers, mark, rows, quantiles)
+        correlations, excess_returns = _compare_with_returns(
+            ranks, quantile_numbers, last_close, horizon=rows, quantiles=quantiles
+        )
         daily[rows] = correlations
         known_correlations = correlations[np.isfinite(correlations)]
         if len(known_correlations) < MINIMUM_DAYS:
@@ -93,7 +95,9 @@ def analyse_scores(
         error = deviation / max(1.0, len(known_correlations) / rows) ** 0.5
         is_in_top = quantile_numbers == quantiles - 1
         top_count = is_in_top[:-rows].sum(1)
-        kept_shares = (is_in_top[:-rows] & is_in_top[rows:]).sum(1)[top_count > 0] / top_count[top_count > 0]
+        kept_count = (is_in_top[:-rows] & is_in_top[rows:]).sum(1)
+        has_top = top_count > 0  # days on which instruments are ordered
+        kept_shares = kept_count[has_top] / top_count[has_top]
         horizons.append(
             HorizonScore(
                 rows=rows,
@@ -102,7 +106,7 @@ def analyse_scores(
                 deviation=deviation,
                 t=float(known_correlations.mean()) / error if error > 0 else 0.0,
                 positive=float((known_correlations > 0).mean()),
-                quantiles=leads,
+                quantiles=excess_returns,
                 kept=_known_mean(kept_shares),
                 same_order=_known_mean(day_correlations(ranks[:-rows], ranks[rows:])),
             )
@@ -130,49 +134,58 @@ def day_correlations(
     correlations = np.full(len(first_table), np.nan)
     for rows in _chunks(len(first_table)):
         is_known = np.isfinite(first_table[rows]) & np.isfinite(second_table[rows])
-        count = is_known.sum(1, keepdims=True)
-        # Numbers less their mean of the day; 0 where one of the two is unknown.
-        centred_one, centred_other = (
-            np.where(is_known, table - np.where(is_known, table, 0).sum(1, keepdims=True) / np.maximum(count, 1), 0)
-            for table in (first_table[rows], second_table[rows])
-        )
-        spread = np.sqrt(np.square(centred_one).sum(1) * np.square(centred_other).sum(1))
-        np.divide((centred_one * centred_other).sum(1), spread, out=correlations[rows], where=spread > 0)
+        first_centred = _subtract_daily_mean(first_table[rows], is_known)
+        second_centred = _subtract_daily_mean(second_table[rows], is_known)
+        spread = np.sqrt(np.square(first_centred).sum(1) * np.square(second_centred).sum(1))
+        # Days with a spread of 0 keep NaN.
+        np.divide((first_centred * second_centred).sum(1), spread, out=correlations[rows], where=spread > 0)
     return correlations
+
+
+def _subtract_daily_mean(
+    table: Float[np.ndarray, "D K"], is_known: Bool[np.ndarray, "D K"]
+) -> Float[np.ndarray, "D K"]:
+    """Return the known numbers less their mean of the day; 0 where a number is unknown."""
+    count = np.maximum(is_known.sum(1, keepdims=True), 1)
+    mean = np.where(is_known, table, 0).sum(1, keepdims=True) / count
+    return np.where(is_known, table - mean, 0)
 
 
 def _compare_with_returns(
     ranks: Float[np.ndarray, "D K"],
     quantile_numbers: np.ndarray,
-    mark: Float[np.ndarray, "D K"],
-    rows: int,
+    last_close: Float[np.ndarray, "D K"],
+    *,
+    horizon: int,
     quantiles: int,
 ) -> tuple[Float[np.ndarray, "D"], tuple[float, ...]]:
-    """Return the rank correlation of each day's scores with the returns over `rows` rows, and each quantile's lead.
+    """Return the rank correlation of each day's scores with later returns, and each quantile's mean excess return.
 
-    The lead is the mean return of the quantile's instruments less the mean return of all on the same day.
+    An excess return is an instrument's return less the mean return of all instruments from the same day.
 
     Args:
         ranks: ranks of the scores; NaN for an instrument that is not ordered.
         quantile_numbers: quantile of each instrument on each day; -1 for none.
-        mark: last close up to each day.
-        rows: rows of the returns.
+        last_close: last close up to each day; 0 before the first.
+        horizon: days ahead, over which returns are measured.
         quantiles: number of quantiles.
     """
+    # Days without a later close in the table keep NaN.
     correlations = np.full(len(ranks), np.nan)
-    lead_sums, lead_counts = np.zeros(quantiles), np.zeros(quantiles)
-    for days in _chunks(len(ranks) - rows):
-        later = slice(days.start + rows, days.stop + rows)
-        is_known = (mark[days] > 0) & np.isfinite(ranks[days])
-        returns = np.where(is_known, mark[later] / np.where(mark[days] > 0, mark[days], 1) - 1, np.nan)
+    excess_sums, counts = np.zeros(quantiles), np.zeros(quantiles)
+    for days in _chunks(len(ranks) - horizon):
+        later_days = slice(days.start + horizon, days.stop + horizon)
+        close = last_close[days]
+        is_known = (close > 0) & np.isfinite(ranks[days])
+        # 1 in the place of a missing close, so that nothing is divided by 0.
+        returns = np.where(is_known, last_close[later_days] / np.where(close > 0, close, 1) - 1, np.nan)
         correlations[days] = day_correlations(ranks[days], day_ranks(returns))
-        mean = np.where(is_known, returns, 0).sum(1, keepdims=True) / np.maximum(is_known.sum(1, keepdims=True), 1)
-        lead = np.where(is_known, returns - mean, 0)
+        excess_returns = _subtract_daily_mean(returns, is_known)
         for quantile in range(quantiles):
-            is_chosen = is_known & (quantile_numbers[days] == quantile)
-            lead_sums[quantile] += lead[is_chosen].sum()
-            lead_counts[quantile] += is_chosen.sum()
-    return correlations, tuple((lead_sums / np.maximum(lead_counts, 1)).tolist())
+            is_in_quantile = is_known & (quantile_numbers[days] == quantile)
+            excess_sums[quantile] += excess_returns[is_in_quantile].sum()
+            counts[quantile] += is_in_quantile.sum()
+    return correlations, tuple((excess_sums / np.maximum(counts, 1)).tolist())
 
 
 def _quantile_numbers(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:

@@ -183,6 +183,7 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
     """
     # Tables of other versions and edited tables may lack columns: blocks that need them are left out.
     has_holding_times = {"instrument", "exit_date"} <= set(trades.columns)
+    # The first row of an equity is the opening cash, so one row has no day.
     if has_holding_times and equity is not None and len(equity) > 1 and REFERENCE_TRADER in equity.columns:
         yield Paragraph(describe_habits(trades, equity), "reading")
         yield positions_chart(trades)
@@ -220,6 +221,7 @@ def course_chart(run: RunRecords) -> Chart:
     """Draw fitness of the members, and the champion's validation value, over the generations."""
     metrics, rounds = run.metrics, run.metrics["round"]
     marks: list[Mark] = []
+    # A band of a single generation would have no width.
     if len(rounds) > 1 and {"fitness/min", "fitness/max"} <= metrics.keys():
         low, high = metrics["fitness/min"], metrics["fitness/max"]
         marks.append(Band(name="fitness, lowest to highest", x=rounds, low=low, high=high))
@@ -228,6 +230,7 @@ def course_chart(run: RunRecords) -> Chart:
         for name, title, colour, width in COURSE_CURVES
         if name in metrics
     ]
+    # Generation and value of each new champion.
     if run.crowned:
         x, y = zip(*run.crowned, strict=True)
         marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
@@ -307,6 +310,7 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
     # Momentum over weeks or months, such as `4-week momentum`, has the stroke of that over days.
     momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
     column_by_trader = {re.sub(momentum, "20-day momentum", name): name for name in columns}
+    # Those that are left over are for other traders.
     known_strokes = {
         name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader
     }
@@ -368,6 +372,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     marks = []
     for title, has_outcome, colour in OUTCOME_MARKS:
         trade_rows = shown_rows.filter(has_outcome).select("entry_date", "exit_date", "instrument", "gain").rows()
+        # Columns of the rows; without a row, zip would give none.
         starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
         bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "hover_text": hover_texts}
@@ -383,7 +388,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
         marks=marks,
         x=Axis(kind="date"),
         y=Axis(rows=rows),
-        height=90 + 26 * len(rows),
+        height=90 + 26 * len(rows),  # pixels: title and axis, and a row for each instrument
     )
 
 
@@ -456,5 +461,5 @@ def _effect_bars(top: list[tuple[str, float]], *, title: str, reading: str) -> C
         marks=[Bars(name=title, at=names, values=values, colour="--buy-and-hold", horizontal=True, form=".3g")],
         x=Axis(),
         y=Axis(rows=names),
-        height=60 + 24 * len(top),
+        height=60 + 24 * len(top),  # pixels: title and axis, and a row for each value
     )

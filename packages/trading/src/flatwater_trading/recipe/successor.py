@@ -14,10 +14,10 @@ if TYPE_CHECKING:  # `run` imports this module
 
 
 def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
-    """Write the weights of the elder run's members into the same slots of `learner`, but of its champion into slot 0.
+    """Copy the weights of the elder run at `path` into `learner`: its champion into slot 0, its members into others.
 
-    The elder run is at `path`. Slots beyond its members keep their random weights. Optimizers and counters start from
-    zero.
+    A member keeps its slot. Slots beyond the elder's members keep their random weights. Optimizers and counters start
+    from zero.
 
     Raises:
         ConfigError: the elder run has another recipe or no champion yet, or has seen days that must be new here.
@@ -27,13 +27,14 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     config = read_config(folder)
     if config.trainer != run.config.trainer:
         raise _refusal_error(path, f"it trains `{config.trainer}`", f"the folder of a run of `{run.config.trainer}`")
-    restored_run, _ = restore_run(config, folder, lambda _: None)
+    restored_run, _ = restore_run(config, folder, say=lambda _: None)  # its notes are not of this run
     elder: ErlRun = restored_run  # type: ignore[assignment]  # what its recipe composes
     if not has_champion(elder.trainer.run):
         raise _refusal_error(path, "it has no champion yet", "a run whose first generation has ended")
     _require_alike(path, elder, run)
     _require_new_days(path, elder, run)
     shared_slots = min(config.population.size, run.config.population.size)
+    # `inherited`: for each network, its weights with a row for each member.
     for own_rows, elder_rows in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
         own_rows[:shared_slots] = elder_rows[:shared_slots].to(own_rows.device)
         # The elder's champion is its last row, after the members.
@@ -46,9 +47,9 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     Raises:
         ConfigError: networks, inputs or columns differ; the message names the difference.
     """
-    elder_widths, own_widths = (
-        [rows.shape[1] for rows in erl_run.trainer.run.learner.inherited] for erl_run in (elder, run)
-    )
+    # Numbers of weights of each network.
+    elder_widths = [rows.shape[1] for rows in elder.trainer.run.learner.inherited]
+    own_widths = [rows.shape[1] for rows in run.trainer.run.learner.inherited]
     for name, elder_value, own_value in (
         ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
         ("observation_features", elder.config.observation_features, run.config.observation_features),

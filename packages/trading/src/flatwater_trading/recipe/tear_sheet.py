@@ -92,8 +92,8 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     ]
     if len(traders) == 1:
         return returns.select("date", *ratios)
-    own_return, other_return = (pl.col(name) for name in traders)
-    own_mean, other_mean = (value.rolling_mean(window) for value in (own_return, other_return))
+    own_return, other_return = pl.col(traders[0]), pl.col(traders[1])
+    own_mean, other_mean = own_return.rolling_mean(window), other_return.rolling_mean(window)
     covariance = (own_return * other_return).rolling_mean(window) - own_mean * other_mean
     variance = other_return.pow(2).rolling_mean(window) - other_mean.pow(2)
     beta = pl.when(variance > MINIMUM_DEVIATION**2).then(covariance / variance).alias("beta")
@@ -106,6 +106,7 @@ def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calen
     window = f"{rolling_window(len(equity) - 1, calendar)} {calendar.units}"
     charts = [_small_chart("Sharpe ratio, a year", frame, traders)]
     if "beta" in frame.columns:
+        # Named like the champion, so that it is drawn in the champion's colour.
         beta = frame.select("date", pl.col("beta").alias(CHAMPION))
         charts.append(_small_chart(f"beta to {traders[1]}", beta, [CHAMPION]))
     beta_sentence = " The beta is the slope of the returns on the benchmark's." if len(charts) > 1 else ""
@@ -156,6 +157,7 @@ def month_rows(equity: pl.DataFrame) -> list[list[str]]:
     # Year -> number of the month -> return.
     years: dict[int, dict[int, float]] = {}
     for month, closing in months.agg(pl.col(CHAMPION).last()).rows():
+        # An account that has lost everything earns nothing more.
         years.setdefault(month.year, {})[month.month] = closing / opening - 1 if opening > 0 else 0.0
         opening = closing
     rows = []
@@ -191,6 +193,7 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
             str(dates[trough]),
             "not yet" if end is None else str(dates[end]),
             f"{depth:.1%}",
+            # A drawdown that has not ended lasts up to the last day.
             str((dates[-1 if end is None else end] - dates[peak]).days),
         )
         for peak, trough, end, depth in deepest
@@ -204,12 +207,15 @@ def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:
     drawdowns = list[Drawdown]()
     peak = trough = 0
     for row, value in enumerate(values):
+        # A new high ends the drawdown, if equity was below the high before.
         if value >= values[peak]:
             if trough > peak:
                 drawdowns.append(Drawdown(peak, trough, end=row, depth=values[trough] / values[peak] - 1))
             peak = trough = row
+        # The first row below the high, or a lower one than the lowest so far.
         elif trough == peak or value < values[trough]:
             trough = row
+    # Below the high at the end: this drawdown has no end yet.
     if trough > peak:
         drawdowns.append(Drawdown(peak, trough, end=None, depth=values[trough] / values[peak] - 1))
     return drawdowns
@@ -236,6 +242,7 @@ def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Itera
         wide=420,
         columns=2,
     )
+    # The daily correlations of the shortest horizon, as `result.sheet_frame` names them.
     shortest = f"ic {horizons[0].rows}"
     if sheet is not None and shortest in sheet.columns:
         yield correlation_chart(sheet, shortest)
@@ -289,7 +296,7 @@ def decay_chart(horizons: Sequence[HorizonScore]) -> Chart:
 
 
 def quantile_chart(horizons: Sequence[HorizonScore]) -> Chart:
-    """Draw the lead of each quantile at each horizon, in hundredths of a percent a row."""
+    """Draw each quantile's mean return above that of all instruments, at each horizon, in basis points a row."""
     names = [str(number) for number in range(1, len(horizons[0].quantiles) + 1)]
     marks = [
         Bars(
@@ -307,7 +314,7 @@ def quantile_chart(horizons: Sequence[HorizonScore]) -> Chart:
 
 def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
     """Draw the sum so far of the daily rank correlations in `column`."""
-    # A day without a correlation adds nothing.
+    # A day without a correlation adds nothing. Named like the champion, to be drawn in its colour.
     total = sheet.select("date", pl.col(column).fill_nan(None).fill_null(0).cum_sum().alias(CHAMPION))
     return Chart(
         title="Sum of the daily information coefficients",

@@ -152,8 +152,9 @@ class Trader(PanelPolicy):
         """
         values = _copy_as_array(features, np.float64)
         shape = (len(self.instruments), self.config.episode.context, len(self.features))
+        is_single_day = values.shape == shape
         # A single day becomes a batch of one.
-        rows = values[None] if values.shape == shape else values
+        rows = values[None] if is_single_day else values
         if rows.shape[1:] != shape:
             raise ConfigError(
                 f"features = an array {list(values.shape)}: expected {list(shape)}, or {['B', *shape]} of several days"
@@ -161,7 +162,7 @@ class Trader(PanelPolicy):
         account_rows = self._account_rows(account, len(rows))
         with torch.no_grad():
             actions: Array = self.module(torch.from_numpy(rows), account_rows).numpy()
-        return actions[0] if values.shape == shape else actions
+        return actions[0] if is_single_day else actions
 
     def _account_rows(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
         """Return the account block of each day as a tensor; None if this trader does not observe it.
@@ -213,6 +214,7 @@ class Trader(PanelPolicy):
                 "instruments": list(self.instruments),
                 "investable": list(self.investable),
             },
+            # Without the axis of members: the champion is the only one.
             tensors={name: weight[0] for name, weight in views(self.weights, self.actor.layout).items()}
             | {MEAN: torch.from_numpy(self.statistics.mean), DEVIATION: torch.from_numpy(self.statistics.deviation)},
             loading_bytes=self.choice_bytes,
@@ -223,8 +225,9 @@ class Trader(PanelPolicy):
         """Return inputs of `days` days to trace an export with, drawn around each feature's mean by a fixed seed."""
         rng = torch.Generator().manual_seed(0)
         shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
-        scales = self.statistics
-        mean, deviation = (torch.from_numpy(scale)[:, None] for scale in (scales.mean, scales.deviation))
+        # [N, 1, F]: the same scales for all rows of a window.
+        mean = torch.from_numpy(self.statistics.mean)[:, None]
+        deviation = torch.from_numpy(self.statistics.deviation)[:, None]
         # The deviation of a feature without any value is infinite.
         features = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
         if not self.config.account_observation:
@@ -260,12 +263,13 @@ class Trader(PanelPolicy):
         """
         money = self.sizing_cash(cash, positions, "positions")
         panel = self.align_traded_panel(prices, raw_prices)
-        refuse(self.plan_orders(panel, budget))
+        refuse(self.plan_orders(panel, budget))  # raises if the plan does not fit
         observations, market = self.observe_market(panel)
         close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
         sales, holdings = split_due_positions(close, positions)
+        # A batch of one day.
         windows = self._newest_window(observations)[None]
-        action = self._compute_actions(windows, self._account_block(holdings))[0]
+        action = self._compute_orders(windows, self._account_block(holdings))[0]
         return decide_orders(close, action, sales, holdings, money)
 
     def reasons(
@@ -286,7 +290,7 @@ class Trader(PanelPolicy):
             MemoryLimitError: the explanation would need more memory than `budget`.
         """
         panel = self.align_panel(prices)
-        refuse(self.plan_orders(panel, budget))
+        refuse(self.plan_orders(panel, budget))  # raises if the plan does not fit
         observations, _ = self.observe_market(panel)
         column, investable_index = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
@@ -304,14 +308,15 @@ class Trader(PanelPolicy):
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Prices) -> Float[Tensor, "N C F"]:
-        """Return the unscaled features of the days that a decision on the newest day sees: an exported trader's input.
+        """Return the unscaled features of the days that a decision on the newest day sees, NaN if missing.
 
-        A missing value is NaN.
+        They are the input of an exported trader.
         """
         panel = self.align_panel(prices)
         days = len(panel.dates)
+        all_columns = slice(None)
         features = torch.from_numpy(
-            observed_features(panel, find_features(self.features, panel.features), days, slice(None))
+            observed_features(panel, find_features(self.features, panel.features), stop=days, columns=all_columns)
         )
         # Cut after the features are computed: a return over 120 rows needs rows before the window.
         return features[days - self.config.episode.context :].transpose(0, 1)
@@ -348,7 +353,10 @@ class Trader(PanelPolicy):
         return observations[:, -self.config.episode.context :]
 
     def _account_block(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
-        """Return held or not, share of the holding time passed and unrealised gain; None if the trader sees none."""
+        """Return the account as the trader sees it; None if it sees none.
+
+        The numbers of an instrument are held or not, share of the holding time passed, and unrealised gain.
+        """
         if not self.config.account_observation:
             return None
         block = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS)
@@ -358,8 +366,14 @@ class Trader(PanelPolicy):
             block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed_share, gain])
         return block
 
-    def _compute_actions(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
-        """Return coefficients and sale targets in percent for normalised windows; `account` is [1, 1, K, 3]."""
+    def _compute_orders(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
+        """Return the orders for normalised windows, each a coefficient and a sale target in percent.
+
+        Args:
+            windows: observations of B days.
+            account: account block [1, 1, K, 3] of all these days; None if the trader sees none.
+        """
+        # Axis 0 is the population: here one member.
         with torch.no_grad():
             block = None if account is None else account.expand(1, len(windows), -1, -1)
             action = self.actor(self._params, MarketObs(windows[None], block))
@@ -435,6 +449,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
     if any(scale is None or tuple(scale.shape) != (len(names), len(features)) for scale in scales):
         raise ValueError(f"{MEAN}, {DEVIATION}: expected [{len(names)}, {len(features)}], instruments x features")
+    # The check above has refused None; the condition is for the type checker.
     mean, deviation = (scale.double().numpy() for scale in scales if scale is not None)
     trade = settings.env.trade
     actor, _ = build_trader(

@@ -116,6 +116,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
         occlusion.all_coefficients()
         # Column 0 stands for any column, as only sizes count here.
         occlusion.without_own_features(0)
+        # A generator computes only what is taken from it.
         for _ in occlusion.without_columns(range(len(window))):
             pass
 
@@ -133,10 +134,12 @@ def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> M
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
-    """Return the peak bytes of NumPy arrays while prices are read and normalised."""
-    # The tables of rates are empty if all costs are in proportion to the value.
-    rates = RATE_TABLES * 8 * market.share_rate.numel()
-    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + rates}
+    """Return the peak bytes of NumPy arrays while prices are read and normalised, under the name of this phase."""
+    # Numbers are of 8 bytes. The tables of rates are empty if all costs are in proportion to the value.
+    rate_bytes = RATE_TABLES * 8 * market.share_rate.numel()
+    # As many tables of prices as a simple rule holds.
+    price_bytes = PRICE_TABLES_PER_RULE * 8 * market.close.numel()
+    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + price_bytes + rate_bytes}
 
 
 def _outline_trader(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:

@@ -61,7 +61,13 @@ class TraderService(WorkerService):
         self.set_measured_state_(self._run, () if run_market.private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
-        """Write the members' rows, the number of updates, and how many values each sum of the tally has (`added`)."""
+        """Write the members' rows, and the counts of the tally, which sums numbers of the updates.
+
+        Args:
+            rows: values of the tensors of `member_rows`, by path.
+            added: number of values in each sum of the tally.
+            updates: number of updates since the run began.
+        """
         learner = self._run.learner
         for name, leaf in member_rows(learner):
             leaf.copy_(torch.from_numpy(rows[name]))
@@ -151,6 +157,7 @@ class TraderWorkers(WorkerPool):
         # For each worker, its members [low, high): from its first tile to its last.
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in tile_ranges]
         self._owner_of_tile = [number for number, (low, high) in enumerate(tile_ranges) for _ in range(low, high)]
+        # Paths of tensors in a mapped file, whose bytes a worker does not count as its own.
         mapped = tuple(plan.mapped)
         super().__init__(
             config,
@@ -163,6 +170,7 @@ class TraderWorkers(WorkerPool):
         self._appended_count = [0] * len(tile_ranges)
         # An entry for each update since `gather_`: its |TD error|, or None if draws do not depend on errors.
         self._errors_since_gathering: list[np.ndarray | None] = []
+        # Phase, tile and round of each request whose answer is not taken yet.
         self._requested_tiles: deque[tuple[str, int, int]] = deque()
 
     def learn_(self) -> None:
@@ -219,8 +227,8 @@ class TraderWorkers(WorkerPool):
         super().close()
         self._rows_are_stale = True
 
-    def _take_tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Return a worker's answer for a tile in the phase `name` (train or judge); tiles must be requested in order.
+    def _take_tile_answer(self, phase: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
+        """Return a worker's answer for a tile in a phase (`train` or `judge`); tiles must be requested in order.
 
         The first call of a phase posts this tile and all later tiles, so that workers compute in parallel.
         """
@@ -229,10 +237,10 @@ class TraderWorkers(WorkerPool):
             self.gather_()
             self._start_and_load_()
             for number in range(tile, len(self._tiles)):
-                self.workers[self._owner_of_tile[number]].post(name, self._tiles[number], round_)
-                self._requested_tiles.append((name, number, round_))
+                self.workers[self._owner_of_tile[number]].post(phase, self._tiles[number], round_)
+                self._requested_tiles.append((phase, number, round_))
         expected = self._requested_tiles.popleft()
-        assert expected == (name, tile, round_)  # noqa: S101  (the loop requests a phase's tiles in order)
+        assert expected == (phase, tile, round_)  # noqa: S101  (the loop requests a phase's tiles in order)
         return self.workers[self._owner_of_tile[tile]].take_answer()
 
     def _start_and_load_(self) -> None:
@@ -245,6 +253,7 @@ class TraderWorkers(WorkerPool):
 
     def restore_worker_(self, worker: Worker) -> None:
         """Send a worker that replaces a dead one its state, and let it repeat the updates since the last gathering."""
+        # The new process has no transitions yet.
         self._appended_count[worker.number] = 0
         self._send_state_(worker)
         # The same updates with the same errors in the same order give rows that are equal to the last bit.

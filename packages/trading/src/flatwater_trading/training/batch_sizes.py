@@ -34,7 +34,9 @@ def stretch_count(config: ErlConfig) -> int:
     size: int = config.learner.own.batch_size
     # s stretches read s (context - 1) + size rows for size days: at most READ_ROWS_PER_DAY each, solved for s.
     most_stretches = (READ_ROWS_PER_DAY - 1) * size // max(1, config.env.episode.context - 1)
-    return max(s for s in range(1, max(1, min(most_stretches, size)) + 1) if size % s == 0)
+    most_stretches = max(1, min(most_stretches, size))
+    # The largest divisor of the batch, as all stretches are equally long.
+    return max(count for count in range(1, most_stretches + 1) if size % count == 0)
 
 
 def usual_tile(config: ErlConfig, market: Market, device_type: str) -> int:

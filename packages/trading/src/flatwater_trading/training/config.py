@@ -79,7 +79,7 @@ class ChoiceConfig:
         given_choices = {
             "hold_days": self.hold_days,
             "purchases_a_day": self.purchases_a_day,
-            "targets": self.targets or None,
+            "targets": self.targets or None,  # an empty tuple if they are left out
         }
         for name, values in given_choices.items():
             require(

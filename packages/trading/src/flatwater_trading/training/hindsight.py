@@ -73,7 +73,7 @@ class HindsightBatch:
 
 
 def build_hindsight_members(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
-    """Allocate the population, the `build` of this `Algorithm`: actors and the moments of their optimizer.
+    """Allocate the population: actors, and the moments of their optimizer; the function `build` of `HINDSIGHT`.
 
     There is no critic, as gains are known. No setting of the configuration is needed.
     """
@@ -87,12 +87,15 @@ def build_hindsight_members(_config: AlgorithmConfig, nets: Networks, setting: S
 
 
 def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """Interpolate the gain at a sale target in [-1, 1], linearly between the G targets that were resolved."""
-    position = (target + 1) / 2 * (gain.shape[-1] - 1)
+    """Return the gain at a sale target in [-1, 1], linear between the gains at the G targets that were resolved."""
+    last = gain.shape[-1] - 1
+    # 0 at the first resolved target, `last` at the last.
+    position = (target + 1) / 2 * last
     # Detached, so that the gradient by the target is the slope between its two neighbours.
-    lower = position.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
-    upper = (lower + 1).clamp(max=gain.shape[-1] - 1)
-    return torch.lerp(gain.gather(-1, lower), gain.gather(-1, upper), position.unsqueeze(-1) - lower).squeeze(-1)
+    lower_index = position.detach().floor().clamp(0, max(0, last - 1)).long().unsqueeze(-1)
+    upper_index = (lower_index + 1).clamp(max=last)
+    lower_gain, upper_gain = gain.gather(-1, lower_index), gain.gather(-1, upper_index)
+    return torch.lerp(lower_gain, upper_gain, position.unsqueeze(-1) - lower_index).squeeze(-1)
 
 
 def hindsight_loss(
@@ -119,11 +122,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     """
     adam, tally = members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
-    known_threshold: BuyThreshold = cast("Any", nets.critic)
-    layout = actor.layout
-    weights_by_group = {span: views(members.actor[slice(*span)], layout) for span in groups}
+    known_threshold: BuyThreshold = cast("Any", nets.critic)  # this algorithm's networks: see `nets` above
+    weights_by_group = {span: views(members.actor[slice(*span)], actor.layout) for span in groups}
     # Views in which the gradients of a group's weights are added up over the micro-batches.
-    gradient_views = {span: views(adam.grad[slice(*span)], layout) for span in groups}
+    gradient_views = {span: views(adam.grad[slice(*span)], actor.layout) for span in groups}
     step_ = bind_step(
         members.actor[: len(tally.skipped)],  # without the champion's row, which follows those of the members
         adam,
@@ -145,6 +147,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     compiled_loss = bind_compiled(config, loss_and_gradients)
 
     def update_(draws: Sequence[Draw]) -> None:
+        """Take one step of every member, by the gradients of all micro-batches together; `draws` gather them."""
         # Each draw is used before the next: draws share a buffer, which the next draw overwrites.
         for span in groups:
             for number, draw in enumerate(draws):

@@ -23,10 +23,10 @@ from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
 def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
-    """Split each tile into groups of members whose observations of a micro-batch fit in memory together."""
-    size, groups = setup.members_at_once(run.market), list[Span]()
+    """Split each tile into groups of members [low, high) whose observations of a micro-batch fit in memory together."""
+    group_size, groups = setup.members_at_once(run.market), list[Span]()
     for low, high in split_spans(setup.members, setup.tile):
-        groups += [(low + first, low + stop) for first, stop in split_spans(high - low, size)]
+        groups += [(low + first, low + stop) for first, stop in split_spans(high - low, group_size)]
     return groups
 
 
@@ -95,7 +95,10 @@ class ReplayLearning:
         self._drawn_positions: Tensor | None = None  # of the last draw, for `update_priorities_`
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """Draw for all members of the population, and update the members of this process."""
+        """Draw for all members of the population, and update the members of this process.
+
+        Returns |TD error| of the transitions that these members drew.
+        """
         setup, settings = self._setup, self._setup.config.learner
         shape = (setup.config.population.size, settings.micro_batches, settings.own.batch_size)
         # The stream is named by the update's number, so a resumed run draws what it would have drawn.

@@ -72,6 +72,7 @@ class PlannedActions:
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
         """Return the input of all members on one day of all slices."""
         actions_or_hidden = self.actions_or_hidden[:, :, day]
+        # All members miss the same data, and their accounts come as one batch of episodes.
         missing = self.missing[:, day].expand(len(actions_or_hidden), -1, -1)
         day_account = None if account is None else account.view(*actions_or_hidden.shape[:3], -1)
         return DayInput(actions_or_hidden, missing, day_account)
@@ -167,11 +168,11 @@ def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
 
 def build_play_buffers(setup: ErlSetup, *plans: Shapes) -> PlayBuffers:
     """Allocate buffers that are large enough for each of several plans, which use them one after the other."""
-    planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*plans, strict=True))
+    planned_shapes, missing_shapes, attention_shapes = zip(*plans, strict=True)
     return PlayBuffers(
-        planned=filled_tensor(0, planned, device=setup.device),
-        missing=filled_tensor(0, missing, dtype=torch.bool, device=setup.device),
-        attention=filled_tensor(0, attention, device=setup.device),
+        planned=filled_tensor(0, max(prod(shape) for shape in planned_shapes), device=setup.device),
+        missing=filled_tensor(0, max(prod(shape) for shape in missing_shapes), dtype=torch.bool, device=setup.device),
+        attention=filled_tensor(0, max(prod(shape) for shape in attention_shapes), device=setup.device),
     )
 
 
@@ -221,6 +222,7 @@ class SlicePlay:
             planned = hidden if planned_actions.by_day else setup.actor.head(params, hidden, embedding.missing, None)
             planned_actions.actions_or_hidden[:, number] = planned
             planned_actions.missing[number] = embedding.missing[0]
+            # The mean over the days and the heads; sums of slices are divided by their number later.
             planned_actions.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
@@ -240,7 +242,9 @@ class SlicePlay:
             # Read before the step: the action may depend on these positions.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             inputs = self.planned_actions.day_input(day, account)
-            action = (actor(params, inputs) if explore is None else explore(actor, params, inputs)).flatten(0, 1)
+            member_action = actor(params, inputs) if explore is None else explore(actor, params, inputs)
+            # Members and slices [P, S] are one batch of episodes.
+            action = member_action.flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
                 remember(DayTransitions(day, row=first_rows + day, action=action, account=account, step=step))
@@ -256,7 +260,7 @@ def make_slice_play(
     explored: bool = False,
     days: int | None = None,
 ) -> SlicePlay:
-    """Bind the slices that `env` holds to their planned actions in `buffers`.
+    """Return the play of as many slices as `env` has room for, with its planned actions in `buffers`.
 
     Args:
         buffers: buffers, at least as large as is needed.
@@ -267,15 +271,18 @@ def make_slice_play(
         explored: whether exploration will change the actions; an algorithm may then need the hidden layer.
         days: number of days of each slice; None for those of an episode.
     """
-    count = len(env.start) // len(actors)
-    shapes = plan_shapes(setup, market, len(actors), count, explored=explored, days=days)
-    flat_buffers = (buffers.planned, buffers.missing, buffers.attention)
-    # Views of the buffers' beginnings: plans of different sizes use the same memory, one after the other.
-    planned, missing, attention = (
-        flat[: prod(shape)].view(shape) for flat, shape in zip(flat_buffers, shapes, strict=True)
+    slices = len(env.start) // len(actors)  # every member plays every slice
+    planned_shape, missing_shape, attention_shape = plan_shapes(
+        setup, market, len(actors), slices, explored=explored, days=days
     )
-    by_day = acts_by_day(setup, explored=explored)
-    return SlicePlay(setup, market, env, PlannedActions(planned, missing, attention, by_day=by_day), actors)
+    # Views of the buffers' beginnings: plans of different sizes use the same memory, one after the other.
+    planned_actions = PlannedActions(
+        buffers.planned[: prod(planned_shape)].view(planned_shape),
+        buffers.missing[: prod(missing_shape)].view(missing_shape),
+        buffers.attention[: prod(attention_shape)].view(attention_shape),
+        by_day=acts_by_day(setup, explored=explored),
+    )
+    return SlicePlay(setup, market, env, planned_actions, actors)
 
 
 def play_slices_(

@@ -73,7 +73,7 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int)
     spans = setup.tiles
     result = executor.judge(tile)
     scores = run.scores
-    # Tensors of the run, each with the tile's new scores for it.
+    # Tensors of the run, each with the tile's new scores, which are written into it.
     columns = (
         (scores.validation, result.value),
         (scores.activity, result.activity),
@@ -81,8 +81,9 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int)
     )
     judged = ((scores.judged[name], values) for name, values in result.slices.items())
     for column, new_scores in (*columns, *judged):
+        column[slice(*spans[tile])] = new_scores[:-1]
         # The champion plays with every tile and is last; tiles have one shape, so its number is the same in all.
-        column[slice(*spans[tile])], column[-1] = new_scores[:-1], new_scores[-1]
+        column[-1] = new_scores[-1]
     if tile + 1 == len(spans):
         _crown_champion_(setup, run)
 
@@ -90,7 +91,9 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int)
 def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
     """Make the best member of the validation the champion if it beats the old one, and write the champion's scores."""
     scores = run.scores
-    best_member = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])
+    # If the best member becomes the champion, its numbers are copied to the last place, the champion's.
+    numbers = [scores.activity, *scores.judged.values()]
+    best_member = crown_best_(run.learner, run.lineage, scores.validation, numbers)
     scores.crowned.fill_(best_member >= 0)
     scores.holding.copy_(holding_return(setup, run.market, run.progress.round))
     scores.champion_value.copy_(scores.validation[-1])
@@ -153,6 +156,7 @@ def _summarise_episodes(run: ErlState) -> dict[str, float]:
     """Return the means of the training episodes' numbers over all members, by name."""
     summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
     count = summary["trades"].sum()
+    # Win rate and mean gain are means over trades, so an episode counts by the number of its trades.
     return {
         "trades/count": float(count),
         "trades/win_rate": float((summary["win_rate"] * summary["trades"]).sum() / count.clamp(min=1)),
@@ -165,7 +169,7 @@ def _summarise_episodes(run: ErlState) -> dict[str, float]:
 
 
 def lineage_record(run: ErlState) -> dict[str, Any]:
-    """Return the lineage of each slot after this generation; the champion's slot is the last."""
+    """Return lineage and scores of each slot after this generation, by name; the champion's slot is the last."""
     lineage, scores = run.lineage, run.scores
     return {
         "ids": lineage.ids.tolist(),

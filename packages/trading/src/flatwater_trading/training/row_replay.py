@@ -60,7 +60,7 @@ class Transitions:
 def build_transitions(
     days: int, batch: int, *, instruments: int, sees_account: bool, device: torch.device
 ) -> Transitions:
-    """Allocate the transitions of all days of an episode; their pages are touched.
+    """Allocate the transitions of all days of an episode, and write their memory, so that it is in use from then on.
 
     Args:
         days: number D of days of an episode.

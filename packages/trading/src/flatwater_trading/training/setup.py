@@ -87,6 +87,7 @@ def build_setup(
         chunk_factor=GROUP_SIZE_FACTOR[device_type],
     )
     size = config.population.size
+    # 0 leaves the members of a tile to `usual_tile`.
     tile = min(size, config.population.tile or usual_tile(config, market, device_type))
     return ErlSetup(
         config, actor, critic, algorithm, splits, device, share=share or (0, size), tile=tile, device_type=device_type

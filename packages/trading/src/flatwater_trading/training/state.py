@@ -112,7 +112,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         windows=None if in_hindsight else _window_buffers(setup, market),
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
         eval_env=make_env(training_batch),
-        val_env=make_env((tile + 1) * slices.validation_slices),
+        val_env=make_env((tile + 1) * slices.validation_slices),  # + 1: the champion plays with each tile
         room=build_play_buffers(
             setup,
             plan_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
@@ -148,8 +148,9 @@ def _window_buffers(setup: ErlSetup, market: Market) -> WindowBuffers:
     rows = setup.members_at_once(market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Kept between draws, as the allocator would return such blocks to the system, which zeroes their pages each time.
-    current_windows, next_windows = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))
-    return WindowBuffers(seen=current_windows, following=next_windows)
+    return WindowBuffers(
+        seen=filled_tensor(0, *shape, device=setup.device), following=filled_tensor(0, *shape, device=setup.device)
+    )
 
 
 def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:

@@ -123,7 +123,9 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     return TileValidation(
         value=strip_padding(lowest_mean(summary["fitness"], setup)),
         slices={name: strip_padding(summary[name]) for name in VALIDATION_MEASURES},
+        # Deviation over the days, then the mean over slices, instruments and parts of an action.
         activity=strip_padding(slices.planned_actions.actions_or_hidden.std(dim=2).mean(dim=(1, 2, 3))),
+        # Added up over the slices.
         attention=strip_padding(slices.planned_actions.attention) / len(slices),
     )
 
@@ -141,21 +143,22 @@ def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor
 def _padded_rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
     """Return the rows [tile] of a tile's weights in this process; padding repeats the last member's row."""
     low, high = span
+    # This process has the rows of its own share of the members.
     first_member, _ = setup.share
     return torch.arange(low, low + setup.tile, device=setup.device).clamp(max=high - 1) - first_member
 
 
-def _draw_and_encode_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
+def _draw_and_encode_(setup: ErlSetup, slices: SlicePlay, days: Days, stream_name: str, round_: int) -> None:
     """Draw a generation's slices of `days`, and encode them for the members.
 
     Args:
         setup: configuration.
         slices: play of the tile; its simulator and planned actions are written over.
         days: rows that slices are drawn from.
-        consumer: name of the stream that draws the slices.
+        stream_name: name of the stream that draws the slices.
         round_: number of the generation.
     """
-    rng = stream(setup.config.seed, consumer, round_, device=setup.device)
+    rng = stream(setup.config.seed, stream_name, round_, device=setup.device)
     slices.begin_(draw_slices(setup, days, len(slices), rng))
     for number in range(len(slices)):
         slices.encode_(number)
@@ -189,18 +192,19 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, transitions: Transitions, 
     replay = run.replay
     assert replay is not None  # noqa: S101  (a run with transitions has a replay)
     slices = setup.config.evaluation.train_slices
+    # The member of each episode: episodes are ordered by member, then by slice.
     member = torch.arange(*span, device=setup.device).repeat_interleave(slices)
+    # Without the padding, as copies of the last member would be learned from twice.
+    episodes = len(member)
     for day in range(len(transitions.row)):
-        # Without the padding, as copies of the last member would be learned from twice.
-        row, terminated = transitions.row[day, : len(member)], transitions.terminated[day, : len(member)]
         append_(
             replay,
-            row=row,
-            action=transitions.action[day, : len(member)],
-            reward=transitions.reward[day, : len(member)],
-            terminated=terminated,
+            row=transitions.row[day, :episodes],
+            action=transitions.action[day, :episodes],
+            reward=transitions.reward[day, :episodes],
+            terminated=transitions.terminated[day, :episodes],
             member=member,
-            account=None if transitions.account is None else transitions.account[day, : len(member)],
+            account=None if transitions.account is None else transitions.account[day, :episodes],
         )
 
 
@@ -210,7 +214,7 @@ def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, 
 
 
 def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
-    """Return how the algorithm's members act while they explore; noise on their actions is that of `add_action_noise`.
+    """Return the function by which the algorithm's members act while they explore, with noise by `add_action_noise`.
 
     Args:
         setup: configuration and algorithm.

@@ -34,9 +34,10 @@ def build_market(config: WeightsConfig, panel: Panel, device: torch.device) -> W
     signals = find_signals(panel)
     rates = rate_tables(panel, config.account)
     if rates is not None:
-        mark = portfolio_prices(panel_closes(panel)).mark
+        last_close = portfolio_prices(panel_closes(panel)).mark
         # Rates for a value of 1 instead of a share: the account that members learn with has weights and no shares.
-        rates = CostRates(rates.share / mark.where(mark > 0, 1.0), rates.impact)
+        # Before an instrument's first close nothing is traded, so any number may stand for its price.
+        rates = CostRates(rates.share / last_close.where(last_close > 0, 1.0), rates.impact)
     return WeightsMarket(signal_market(signals, device, rates), config.split(len(panel.dates)))
 
 
@@ -48,6 +49,7 @@ def signal_market(signals: Signals, device: torch.device, rates: CostRates | Non
         device: device of the tensors.
         rates: rates of costs for a value of 1; None if all costs are in proportion to the value.
     """
+    # Tables without rows stand for costs that are all in proportion to the value.
     no_rates = torch.empty(0, signals.own.shape[1], device=device)
     return SignalMarket(
         own=torch.from_numpy(signals.own).to(device),

@@ -133,7 +133,7 @@ def decide_weight_orders(
             the prices'.
     """
     mark, names, previous_shares = close.prices.mark, close.names, _shares_in_panel_prices(close, shares)
-    money, row = mark.new_tensor([cash]), len(close.dates) - 1
+    money, row = mark.new_tensor([cash]), len(close.dates) - 1  # a batch of one account
     previous_equity = money + (previous_shares * mark).sum()
     stop_state, is_stopped = update_stop(_stop_state(close, money, stop), previous_equity, row, config)
     account = rebalance(previous_shares[None], money, targets[None], close.prices, config, is_stopped=is_stopped)
@@ -158,7 +158,7 @@ def decide_weight_orders(
 
 
 def _trades_as_orders(
-    names: Sequence[str], traded_shares: Float[Tensor, "K"], prices: Float[Tensor, "K"]
+    names: Sequence[str], traded_values: Float[Tensor, "K"], prices: Float[Tensor, "K"]
 ) -> tuple[WeightOrder, ...]:
     """Return an order for each instrument whose traded value is not 0, sales (values below 0) first."""
     orders = [
@@ -169,7 +169,7 @@ def _trades_as_orders(
             price=price,
             value=abs(value),
         )
-        for name, value, price in zip(names, traded_shares.tolist(), prices.tolist(), strict=True)
+        for name, value, price in zip(names, traded_values.tolist(), prices.tolist(), strict=True)
         if value
     ]
     # False sorts before True, so sales come first, each kind in the order of the instruments.
@@ -184,6 +184,7 @@ def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord 
     """
     if stop is None:
         return initial_stop(cash)
+    # One row; none if the account is not stopped, as `since` is then empty.
     rows = np.flatnonzero(close.dates.astype(str) == stop.since)
     if stop.since and not len(rows):
         raise DataError(

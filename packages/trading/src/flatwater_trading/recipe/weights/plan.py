@@ -36,8 +36,9 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
     owners = nbytes(run)
 
     def owner_bytes(smaller_config: WeightsRunConfig) -> dict[str, int]:
-        _, other_run = build_on_meta(smaller_config, panel)
-        return nbytes(other_run)
+        """Return the bytes of a smaller run by the paths of its tensors."""
+        _, smaller_run = build_on_meta(smaller_config, panel)
+        return nbytes(smaller_run)
 
     plan = make_plan(
         owners,
@@ -58,12 +59,13 @@ def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, We
 
 
 def measure_phase_peaks_(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
-    """Return the peak temporary bytes of each phase, counted on the meta device."""
-    adam = setup.config.learner
-    step_ = bind_step(run.weights, run.adam, lr=adam.lr, weight_decay=adam.weight_decay, clip=adam.grad_clip)
+    """Run each phase once on `run`, on the meta device, and return the peak bytes of its temporary tensors."""
+    learner = setup.config.learner
+    step_ = bind_step(run.weights, run.adam, lr=learner.lr, weight_decay=learner.weight_decay, clip=learner.grad_clip)
     return {
         "learn": peak_bytes(partial(learn_, setup, run, step_)),
         "judge": peak_bytes(partial(judge_, setup, run)),
+        # These two are not run here: `extra_bytes` has all their bytes.
         READ: 0,
         SCORE: 0,
     }
@@ -83,13 +85,14 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     # Random traders are played one day at a time, in `TABLES` tables.
     played_bytes = 8 * TABLES * RANDOM_TRADERS * instruments
     # The samples of ridge, with a margin: it reads all signals of an instrument.
-    samples = 8 * len(MEAN_SPANS) * 2 * days * instruments
+    sample_bytes = 8 * len(MEAN_SPANS) * 2 * days * instruments
     # The signals are computed once more for the days that are played.
-    signals = sum(nbytes(outline_market(panel, META)).values())
-    rates = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments
+    computed_bytes = sum(nbytes(outline_market(panel, META)).values())
+    rate_bytes = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments
     # A covariance, its diagonal, and their two sums.
-    covariances = 8 * 4 * instruments**2
-    return signals + played_bytes + samples + rates + 8 * TABLES * days * instruments + covariances
+    covariance_bytes = 8 * 4 * instruments**2
+    rule_bytes = 8 * TABLES * days * instruments
+    return computed_bytes + played_bytes + sample_bytes + rate_bytes + rule_bytes + covariance_bytes
 
 
 def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, plays: bool) -> Plan:
@@ -106,6 +109,7 @@ def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str |
         ConfigError: the budget cannot be read as an amount of memory.
     """
     extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if plays else {})
+    # Twice, as putting the signals together copies them.
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
     # No phase is measured on the meta device: all its bytes are in `extra_bytes`.
     phases = phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes)
@@ -116,8 +120,8 @@ def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunCo
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     members = config.members
     if members.hidden > 1:
-        half = members.hidden // 2
-        yield f"members.hidden = {half}", "weights", replace(config, members=replace(members, hidden=half))
+        half_width = members.hidden // 2
+        yield f"members.hidden = {half_width}", "weights", replace(config, members=replace(members, hidden=half_width))
     if members.size >= 4:  # noqa: PLR2004  (two are the least)
-        half = members.size // 2
-        yield f"members.size = {half}", "weights", replace(config, members=replace(members, size=half))
+        half_size = members.size // 2
+        yield f"members.size = {half_size}", "weights", replace(config, members=replace(members, size=half_size))

@@ -66,6 +66,7 @@ class WeightsRun(Run):
     def about(self) -> Sequence[str]:
         """Return lines about the days of each split, about stretches shorter than usual, and about costs of orders."""
         lines, days = [describe_splits(self.panel, self.setup.splits)], self.setup.stretch_days
+        # Left open by the user, and shortened to the training days.
         if self.config.learner.days is None and days < USUAL_STRETCH:
             lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
         account, count = self.config.account, len(self.panel.investable)
@@ -154,6 +155,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
         held=float(best.held),
         invested=bool(best.invested),
         folder=folder,
+        # The run itself, and what reading its panel took for a while.
         loading_bytes=run.plan.total_bytes + run.plan.transients[READ],
     )
 
@@ -165,9 +167,11 @@ def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
 
 def shorten_weights(config: WeightsRunConfig, panel: Panel, rows: int) -> WeightsRunConfig:
     """Return the configuration with default lengths shortened: splits to fit `rows` rows, the history to a year."""
-    splits, year = shorten_splits(config.splits, rows), max(MINIMUM_CONTEXT, panel.calendar.a_year)
+    year = max(MINIMUM_CONTEXT, panel.calendar.a_year)
+    # A history that the user has set stays.
     is_default = config.history == WeightsRunConfig().history
-    return replace(config, splits=splits, history=min(config.history, year) if is_default else config.history)
+    history = min(config.history, year) if is_default else config.history
+    return replace(config, splits=shorten_splits(config.splits, rows), history=history)
 
 
 def compose(config: WeightsRunConfig) -> WeightsRun:
@@ -181,7 +185,7 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
     device, panel = find_device(config.device), read_run_panel(config)
     plan = plan_weights(config, panel, device)
     if not config.start_over_budget:
-        refuse(plan)
+        refuse(plan)  # raises if the plan does not fit
     run_market = build_market(config, panel, device)
     setup = build_setup(config, run_market.market, run_market.splits, device)
     run = allocate_planned_state(lambda: build_weights(setup, run_market.market), plan)

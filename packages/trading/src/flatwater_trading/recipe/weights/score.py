@@ -169,7 +169,7 @@ def _play_tables(
     return play_weights(
         prices,
         evaluation.config.account,
-        lambda number, _: weights[:, number],
+        lambda number, _: weights[:, number],  # known before: they do not depend on the day's prices
         start=evaluation.days.first,
         days=len(evaluation.days),
         batch=len(weights),
@@ -189,6 +189,7 @@ def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices)
 
     def choose_weights(number: int, today: DayPrices) -> Tensor:
         """Return the shifted and permuted weights of a day, scaled to the part that the champion invests."""
+        # Shifted in a circle: after the last day comes the first.
         weights = evaluation.held[(number + shift) % days]
         permuted_weights = weights.gather(1, permutations).where(today.priced, 0.0)
         # The weight of an instrument without a price goes to the others, so that as much is invested.
@@ -203,8 +204,16 @@ def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices)
 def _daily_numbers(
     evaluation: WeightsEvaluation, prices: PortfolioPrices, played_weights: PlayedWeights, number: int
 ) -> dict[str, Any]:
-    """Return exposure and turnover of the champion on each day, and the analysis of the learned weights as scores."""
+    """Return exposure and turnover of the champion on each day, and the analysis of the learned weights as scores.
+
+    Args:
+        evaluation: days and learned weights.
+        prices: closes of all days.
+        played_weights: accounts that were played, the champion among them.
+        number: number of the champion's account.
+    """
     rows = slice(evaluation.days.first, evaluation.days.stop)
+    # Column 0 is the opening, before the first day.
     equity, mark = played_weights.equity[number, 1:], prices.mark[rows]
     tradable = (prices.age[rows] == 0) & (mark > 0)
     return {
@@ -218,9 +227,16 @@ def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices)
     """Return the equity of buying on the first day and selling on the last: all instruments, and the benchmark."""
     days = evaluation.days
     as_account = evaluation.config.account.as_account
-    mark, first_day, last_day = prices.mark[days.first : days.stop], prices.day(days.first), prices.day(days.stop - 1)
-    costs = (Costs(as_account, today.rates) for today in (first_day, last_day))
-    curves = {HELD: buy_and_hold_equity(mark, first_day.priced, as_account, *costs).double()}
+    last_closes = prices.mark[days.first : days.stop]
+    first_day, last_day = prices.day(days.first), prices.day(days.stop - 1)
+    held_curve = buy_and_hold_equity(
+        last_closes,
+        is_listed=first_day.priced,
+        account=as_account,
+        entry=Costs(as_account, first_day.rates),
+        exit_=Costs(as_account, last_day.rates),
+    )
+    curves = {HELD: held_curve.double()}
     if (benchmark := evaluation.benchmark) is not None:
         curves |= {name: curve.double() for name, curve in benchmark.equity(days, as_account).items()}
     return curves
@@ -234,6 +250,7 @@ def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
     if evaluation.truth is None:
         return {}
     panel, days, cpu = evaluation.panel, evaluation.days, torch.device("cpu")
+    # 20: the default settlement, in which positions only close.
     config = TradingConfig(
         account=evaluation.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
     )
@@ -275,6 +292,7 @@ def _account_measures(played_weights: PlayedWeights, number: int) -> dict[str, f
 
 def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded_values: Float[Tensor, "D K"]) -> pl.DataFrame:
     """Return a row for each trade of an account, by day, then instrument; `traded_values` are below 0 for sales."""
+    # Day and instrument of each trade: a value of 0 is none.
     day, column = traded_values.nonzero().unbind(1)
     row = day + days.first
     value, price = traded_values[day, column], prices.mark[row, column]
@@ -292,6 +310,7 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded_values
 
 def weight_frame(panel: Panel, days: Days, held_weights: Float[Tensor, "D K"]) -> pl.DataFrame:
     """Return the date and the weights of the `MAXIMUM_WEIGHT_COLUMNS` instruments that were held most, for each day."""
+    # A stable sort: of equal means the first instruments, on every machine.
     most_held = held_weights.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_WEIGHT_COLUMNS]
     names = [panel.instruments[n] for n in panel.investable]
     # An instrument of the name `date` would take the place of the dates.
@@ -301,6 +320,7 @@ def weight_frame(panel: Panel, days: Days, held_weights: Float[Tensor, "D K"]) -
 
 def as_json(panel: Panel, score: WeightsScore, split: str) -> dict[str, Any]:
     """Return a score as the contents of result.json, with the panel, the days that were played and their split."""
+    # An account without a stop has no such field.
     stopped = {} if score.stopped is None else {"stopped": score.stopped}
     learned = {"learned_return": finite_or_none(score.learned_return)}
     return played_as_json(panel, score, "weights", split) | learned | stopped

@@ -60,7 +60,7 @@ def held_section(run: RunRecords) -> Iterator[Block]:
 def held_chart(weights: pl.DataFrame) -> Chart:
     """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
-    # By the mean weight, the largest first.
+    # By the mean weight, the largest first; 0 for an empty table, which has no mean.
     most_held = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
     shown_rows = weights[spread_indexes(len(weights), MAXIMUM_POINTS)]
     omission = (
@@ -91,6 +91,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
     if not run.metrics.get("round"):
         yield missing_paragraph("round", "metrics.jsonl", run.state, "after each round")
         return
+    # Metric, title and colour.
     curves = (
         ("train/growth", "learned from", "--quiet"),
         ("unseen/resting", "equal weights or cash", "--equal-weight"),

@@ -88,7 +88,8 @@ class WeightsTrader(PanelPolicy):
     def act(self, prices: Prices) -> dict[str, float]:
         """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
         panel = self.align_panel(prices)
-        weights, _, _ = self._weigh_days(panel, Days(len(panel.dates) - 1, len(panel.dates)))
+        newest_day = Days(len(panel.dates) - 1, len(panel.dates))
+        weights, _, _ = self._weigh_days(panel, newest_day)
         return dict(zip(self.investable, weights[0].tolist(), strict=True))
 
     def to_export(self) -> PolicyExport:
@@ -172,13 +173,14 @@ class WeightsTrader(PanelPolicy):
                 is below 0.
             MemoryLimitError: the decision would need more memory than `budget`.
         """
-        money, panel = self.sizing_cash(cash, shares or {}, "shares"), self.align_traded_panel(prices, raw_prices)
+        money = self.sizing_cash(cash, shares or {}, name="shares")
+        panel = self.align_traded_panel(prices, raw_prices)
         if self.settings.account.stop is not None and shares and stop is None:
             raise ConfigError(
                 "stop is left out: expected the highest equity of the account so far, from which account.stop counts. "
                 "--after writes it as the row stop.peak of its table, and orders have it as orders.stop"
             )
-        refuse(self.plan_orders(panel, budget))
+        refuse(self.plan_orders(panel, budget))  # raises if the plan does not fit
         last_row = len(panel.dates) - 1
         targets, _, _ = self._weigh_days(panel, Days(last_row, last_row + 1))
         account, close = self.settings.account, self._newest_close(panel)
@@ -187,8 +189,9 @@ class WeightsTrader(PanelPolicy):
         )
 
     def _newest_close(self, panel: Panel) -> WeightsClose:
-        """Return the newest close of an aligned panel."""
+        """Return the newest close of an aligned panel, with the rates of costs on its day."""
         last_row, traded_prices = len(panel.dates) - 1, traded_closes(panel)
+        # 1 where prices as traded are unknown: orders are then in the panel's prices.
         ratios = [
             1.0 if traded_prices is None else traded_prices.traded_ratio(last_row, k)
             for k in range(len(self.investable))
@@ -217,7 +220,7 @@ class WeightsTrader(PanelPolicy):
             DataError: there are too few such days, or too few before them.
         """
         first_row, stop_row = find_date_rows(panel, first, last, chosen_until=self.provenance.chosen_until)
-        earliest = self.settings.history
+        earliest = self.settings.history  # as many rows before the first day as signals need
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
         if first_row < earliest:
             raise DataError(
@@ -244,6 +247,7 @@ class WeightsTrader(PanelPolicy):
         # Ridge is fitted to the days of the policy's training, from the first row with a whole history on.
         first_row = self.settings.history - 1
         learned_rows = range(first_row, max(first_row, train_stop))
+        # Sums in another order differ in their last bit.
         with one_thread():
             score = score_weights(self.evaluation(panel, days, learned_rows, truth, benchmark))
         days_by_use = count_days_by_use(self, panel, days)
@@ -312,6 +316,7 @@ class WeigherModule(nn.Module):
     def __init__(self, trader: WeightsTrader) -> None:
         """Keep the members as a buffer, part of the module's state, and the part of their mean weights that is held."""
         super().__init__()
+        # Limits of the weights: the largest of an instrument, and their sum.
         self._layout, self._limits = trader.layout, find_limits(trader.settings)
         self._held, self._invested = trader.held, trader.invested
         self.register_buffer("members", trader.members)
@@ -361,8 +366,10 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         raise ValueError(f"held = {header_values.held}: must be 0 to 1")
     layout = trader_layout(settings, len(names), len(investable))
     # Tensors of another number of members are left out: `join_weights` then reports them as missing.
+    tensors_of_members = {name: tensor for name, tensor in tensors.items() if tensor.shape[:1] == (size,)}
+    # A row of weights [1, n] for each member.
     members = [
-        join_weights({name: each[member] for name, each in tensors.items() if each.shape[:1] == (size,)}, layout)
+        join_weights({name: tensor[member] for name, tensor in tensors_of_members.items()}, layout)
         for member in range(size)
     ]
     return WeightsTrader(

@@ -1,7 +1,6 @@
 """Settings of a run that learns target weights, apart from its data and its machine."""
 
 from dataclasses import field
-from functools import partial
 from typing import Annotated
 
 from flatwater_trading.market.config import PortfolioConfig
@@ -89,9 +88,11 @@ class WeightsConfig:
         """
         blocks = cut_blocks(train, self.members.size)
         configured_days = self.learner.days
-        longest = min(map(partial(longest_stretch, train), blocks))
+        # Of the member with the fewest days, so that all stretches are equally long.
+        longest = min(longest_stretch(train, block) for block in blocks)
         least_days = MINIMUM_STRETCH if configured_days is None else configured_days
         if longest < least_days:
+            # A setting that is left out can neither be shown nor lowered.
             value, setting = ("", "") if configured_days is None else (f" = {configured_days}", "learner.days, ")
             raise ConfigError(
                 f"learner.days{value}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "

@@ -64,13 +64,15 @@ def mean_weights(params: Params, signals: DaySignals, limits: Limits) -> Float[T
         signals: signals that all members see, without an axis of members.
         limits: limits of the weights of a day.
     """
+    # Any parameter shows the number of members and the precision.
     members, dtype = len(params["slope"]), params["slope"].dtype
-    signals = DaySignals(signals.own[None].to(dtype), signals.shared[None].to(dtype), signals.tradable[None])
-    mean = torch.zeros_like(signals.tradable[0], dtype=dtype)
+    # With an axis of members, here of one.
+    member_signals = DaySignals(signals.own[None].to(dtype), signals.shared[None].to(dtype), signals.tradable[None])
+    mean = torch.zeros_like(signals.tradable, dtype=dtype)
     # One member at a time, so that the hidden units of several are never in memory together.
     for member in range(members):
         member_params = {name: weight[member : member + 1] for name, weight in params.items()}
-        mean = mean + weigh(member_params, signals, limits)[0] / members
+        mean = mean + weigh(member_params, member_signals, limits)[0] / members
     return mean
 
 
@@ -91,13 +93,14 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
         setup: blocks, splits and costs.
         run: state; its unseen weights, its newest and best judgement, and its champion are written.
     """
-    judged, market = setup.judged_days, run.market
+    judged_days, market = setup.judged_days, run.market
     with torch.no_grad():
         _weigh_unseen_days_(run, setup)
         # The last judged day's return belongs to the holdout.
-        rows = slice(judged.first, judged.stop - 1)
+        rows = slice(judged_days.first, judged_days.stop - 1)
         costs = market.costs(setup.config.account, rows)
         judgement = make_judgement(setup, run.unseen[:-1], market.following[rows], market.tradable[rows], costs)
+        # Copied in place and chosen by `where`, so that nothing waits for the device.
         for newest_number, new_number in _field_pairs(run.newest, judgement):
             newest_number.copy_(new_number)
         run.crowned.copy_(run.newest.growth > run.best.growth)
@@ -108,16 +111,17 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
 
 def _weigh_unseen_days_(run: WeightsState, setup: WeightsSetup) -> None:
     """Write `run.unseen`: on each block the weights of the member that left it out, then the validation days' mean."""
-    judged, market = setup.judged_days, run.market
+    market, first_judged = run.market, setup.judged_days.first
 
     def weigh_rows(weights: Tensor, days: range) -> Tensor:
         return weigh_days(setup.layout, market, weights, days, limits=setup.limits, at_once=setup.at_once)
 
+    # Row 0 of `unseen` is the first judged day.
     for member, block in enumerate(setup.blocks):
-        rows = slice(block.first - judged.first, block.stop - judged.first)
+        rows = slice(block.first - first_judged, block.stop - first_judged)
         run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(block.first, block.stop))
     validation = setup.splits.validation
-    rows = slice(validation.first - judged.first, None)
+    rows = slice(validation.first - first_judged, None)
     run.unseen[rows] = weigh_rows(run.weights, range(validation.first, validation.stop))
 
 
@@ -128,7 +132,10 @@ def make_judgement(
     tradable: Bool[Tensor, "D K"],
     costs: Costs,
 ) -> Judgement:
-    """Return the judgement of learned weights by days that they were not learned from; see the module's docstring.
+    """Return the judgement of learned weights by days that they were not learned from.
+
+    The share of them is held whose mean lead over the weights that need no learning is largest, less `caution` times
+    the deviation of this mean.
 
     Args:
         setup: caution, limits and the money of the account.
@@ -149,10 +156,10 @@ def make_judgement(
     resting_growth = growth(rest_weights)
     leads, deviations = [], []  # for each share
     for learned_share in HELD_SHARES:
-        lead = growth(learned_share * learned_weights + (1 - learned_share) * rest_weights) - resting_growth
+        daily_lead = growth(learned_share * learned_weights + (1 - learned_share) * rest_weights) - resting_growth
         # The last days, if they do not fill a block, are left out of the deviation.
-        block_means = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
-        leads.append(lead.mean())
+        block_means = daily_lead[: len(daily_lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
+        leads.append(daily_lead.mean())
         deviations.append(block_means.std() / len(block_means) ** 0.5)
     lead, deviation = torch.stack(leads), torch.stack(deviations)
     # With fewer than two blocks every deviation is NaN: then all shares give -inf, and the first share, 0, is held.

@@ -48,6 +48,7 @@ def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
         growth, grad = _growth_and_gradient(setup, run, days[slice(*span)], span)
         run.adam.grad[slice(*span)] = grad
         add_(run.tally, "growth", growth, span)
+    # The step moves all weights by their gradients, and returns the gradients' norms with a mask of the finite ones.
     count_step_(run.tally, "grad_norm", *step_())
     # Counted last, as draws are named by the count and a resumed run must draw the same.
     run.tally.updates += 1
@@ -70,6 +71,7 @@ def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
                 starts_after.start + number - len(starts_before),
             )
         )
+    # From the first row of each stretch [P, S] to all its rows.
     return torch.stack(starts)[..., None] + torch.arange(setup.stretch_days, device=setup.device)
 
 

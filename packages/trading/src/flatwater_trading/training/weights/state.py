@@ -118,13 +118,15 @@ class WeightsSetup:
     def groups(self) -> tuple[Span, ...]:
         """Spans of members that learn at the same time, so that their hidden units fit into `BLOCK_BYTES`."""
         learner, members = self.config.learner, self.config.members.size
+        # An update weighs all days of a member's stretches together.
         size = min(members, max(1, self.at_once // (learner.stretches * self.stretch_days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
 
 
 def days_at_once(config: WeightsConfig, instruments: int) -> int:
     """Return the number of days that one member weighs at a time, so that its hidden units fit into `BLOCK_BYTES`."""
-    return max(1, BLOCK_BYTES // (4 * instruments * config.members.hidden))
+    day_bytes = 4 * instruments * config.members.hidden  # float32
+    return max(1, BLOCK_BYTES // day_bytes)
 
 
 def find_limits(config: WeightsConfig) -> Limits:
