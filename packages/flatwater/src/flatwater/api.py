@@ -110,11 +110,12 @@ class TrainedRun:
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page to `out`, or to `report.html` in its folder; return the file."""
-        default = self.path / "report.html"
-        target = default if out is None else Path(out)
+        default_file = self.path / "report.html"
+        target = default_file if out is None else Path(out)
         # Before the page is made: a place that cannot be written is refused at once.
-        check_output("out =", target, PAGE_OUTPUT, run_default=default)
-        replace_output(target, run_page(read_run(self.path)).encode(errors="replace"), PAGE_OUTPUT, run_default=default)
+        check_output("out =", target, PAGE_OUTPUT, run_default=default_file)
+        html = run_page(read_run(self.path))
+        replace_output(target, html.encode(errors="replace"), PAGE_OUTPUT, run_default=default_file)
         return target
 
     def _repr_html_(self) -> str:
@@ -135,7 +136,7 @@ class TrainedSeeds:
     def runs(self) -> list[TrainedRun]:
         """Runs that have begun, in the order of their seeds."""
         states = {run: read_run_line(RunFolder(run)).state for run in begun_runs(self.path)}
-        return [TrainedRun(run, state == "finished", self.env) for run, state in states.items()]
+        return [TrainedRun(run, finished=state == "finished", env=self.env) for run, state in states.items()]
 
     @property
     def finished(self) -> bool:
@@ -153,9 +154,10 @@ class TrainedSeeds:
         **changes: Any,  # noqa: ANN401  (settings of any type)
     ) -> "TrainedSeeds":
         """Go on with all runs that have not finished, one after the other; see `flatwater.resume`."""
-        folder, changes = RunFolder(self.path), {"rounds": rounds, **changes}
+        folder = RunFolder(self.path)
+        changes = {"rounds": rounds, **changes}
         with trust_code(trust), hand_over_env(self.env), closing(group_runs(folder, changes)) as runs:
-            for _, train_one in runs:
+            for _seed, train_one in runs:
                 with _restore_threads(), _end_on_early_signals():
                     outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
                 if not _finish_run(outcome, self.env).finished:
@@ -284,6 +286,7 @@ def fork(
             or the run names code that may be somebody else's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
+    # The parent's environment object, unless the fork gets another environment.
     env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else find_env_object(settings)
     settings = replace_env_object(settings)
     with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
@@ -294,8 +297,7 @@ def fork(
         config = from_mapping(type(parent_config), merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
         new_folder = None if run is None else Path(run)
-        functions: dict[str, Any] = {"on_round": on_round, "on_episode": on_episode}
-        outcome = start_run(config, new_folder, console, parent=parent_state, **functions)
+        outcome = start_run(config, new_folder, console, parent=parent_state, on_round=on_round, on_episode=on_episode)
     return _finish_run(outcome, env)
 
 
@@ -306,7 +308,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
     with hand_over_env(find_env_object(settings)):
-        _, plan = checked_plan(resolve_config(recipe, config, settings), trains=False)
+        _checked_settings, plan = checked_plan(resolve_config(recipe, config, settings), trains=False)
         return plan
 
 
@@ -363,7 +365,7 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
     if page is not None:
         check_output("page =", Path(page), PAGE_OUTPUT)
     places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
-    comparison = compare_named([*map(str, places)], lambda _: None)
+    comparison = compare_named([*map(str, places)], lambda _line: None)
     if page is not None:
         html = comparison.draw_page(datetime.now().astimezone())
         replace_output(Path(page), html.encode(errors="replace"), PAGE_OUTPUT)
@@ -402,7 +404,7 @@ def _load_policy(run: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise ConfigError(
             f"{run}: a run of `{recipe.name}` cannot be loaded, only evaluated. Use evaluate({str(run)!r})"
         )
-    composed_run, _ = restore_run(config, folder, lambda _: None)
+    composed_run, _manifest = restore_run(config, folder, say=lambda _line: None)
     return recipe.policy(composed_run, folder)
 
 
@@ -446,7 +448,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     found_recipe = recipe_in_env(recipe, settings.get(ENV, file_settings.get(ENV)))
     # A vector environment has a fixed number of copies: the recipe needs the setting `envs`.
     check_any_number(env, {field.name for field in fields(found_recipe.config)}, recipe)
-    base = preset_settings(found_recipe.config, merge_tables(file_settings, settings))
+    base = preset_settings(found_recipe.config, merge_tables(file_settings, settings))  # empty without a preset
     if config is not None:
         base = to_mapping(load_settings(found_recipe.config, Path(config), base, replaced_names={*settings}))
     return from_mapping(found_recipe.config, merge_tables(base, settings), f"the settings of {recipe}")

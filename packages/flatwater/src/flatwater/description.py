@@ -122,7 +122,9 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         name=recipe.name,
         round=layout.round,
         short=layout.short_title,
-        glance=tuple(LiveNumber(column.title, column.name, _format_name(column)) for column in layout.live_columns),
+        glance=tuple(
+            LiveNumber(title=column.title, name=column.name, way=_format_name(column)) for column in layout.live_columns
+        ),
         curves=dict(recipe.curves),
         journal=recipe.journal,
         players=recipe.players,
@@ -173,9 +175,9 @@ def _require_showable(description: Description) -> None:
             raise ValueError(f"{short_repr(text)}: expected one line of at most {MAXIMUM_TEXT} printable characters")
     if not description.journal.isidentifier():  # a part of a file's name: no slash, no dot
         raise ValueError(f"journal = {short_repr(description.journal)}: expected a name such as lineage")
-    for live in description.glance:
-        if live.way not in NUMBER_FORMATS:
-            raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
+    for live_number in description.glance:
+        if live_number.way not in NUMBER_FORMATS:
+            raise ValueError(f"{short_repr(live_number.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
     # A folder's format strings may be anybody's: in `str.format` a field such as {0.__class__} reaches into objects.
     # The title names values of the result, `{days}`; all others have one value, `{}`.
     check_format(description.title, has_names=True)

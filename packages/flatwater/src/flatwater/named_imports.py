@@ -131,7 +131,8 @@ def find_object(place: str, *, setting: str, expected: str, error: type[Flatwate
     """
     import_errors = (ImportError, AttributeError, SyntaxError)
     try:
-        with CallGuard(short_repr(place), None, call="the import of its module", passing=import_errors):
+        # Reports any other exception as one of the user's code; there is no object yet that could own it.
+        with CallGuard(short_repr(place), owner=None, call="the import of its module", passing=import_errors):
             return import_object(place)
     except import_errors as fault:
         raise error(
@@ -151,7 +152,8 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
     Raises:
         ConfigError: there is no such function, or it cannot be called with one argument.
     """
-    setting, expected = f"{field} = {short_repr(place)}", f"package.module:function of a function that takes {takes}"
+    setting = f"{field} = {short_repr(place)}"
+    expected = f"package.module:function of a function that takes {takes}"
     if ":" not in place:
         raise ConfigError(f"{setting}: expected {expected}")
     function = find_object(place, setting=f"{setting}: it", expected=expected)
@@ -176,7 +178,7 @@ def check_takes_one_argument(function: object, setting: str, expected: str) -> N
     Raises:
         ConfigError: it is no function, or one of another number of arguments.
     """
-    callable_: Any = function
+    callable_: Any = function  # for the type checker
     try:
         inspect.signature(callable_).bind(None)  # binds without a call: None stands for any argument
     except ValueError:  # a function in C may have no signature: its call shows whether it takes one argument
@@ -195,4 +197,5 @@ def module_hash(code: Any) -> str:  # noqa: ANN401  (a class or a function)
     from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)
 
     # `or code`: without a module, `getsource` gets the object itself, and raises the error that says why.
-    return sha256(inspect.getsource(inspect.getmodule(code) or code).encode()).hexdigest()[:12]
+    source = inspect.getsource(inspect.getmodule(code) or code)
+    return sha256(source.encode()).hexdigest()[:12]

@@ -54,7 +54,7 @@ def as_number(value: object) -> float | None:
     number: Any = value
     try:
         return float(number.item() if isinstance(value, _OneNumber) else number)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError):  # no number, or an array or tensor of several
         return None
 
 

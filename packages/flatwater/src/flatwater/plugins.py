@@ -49,9 +49,9 @@ class Group:
         if not isinstance(name, str) or not re.match(self.name, name):
             raise ValueError(f"{short_repr(name)}: expected a name of letters, digits, '-', '_' and '.'")
         texts: Any = (row,) if len(self.row) == 1 else row
-        is_row = isinstance(texts, tuple | list) and len(texts) == len(self.row)
-        is_row = is_row and all(isinstance(text, str) for text in texts)
-        if not is_row or not all(map(re.match, self.row, texts)):
+        has_length = isinstance(texts, tuple | list) and len(texts) == len(self.row)
+        is_row = has_length and all(isinstance(text, str) for text in texts)
+        if not is_row or not all(map(re.match, self.row, texts)):  # each text by its own pattern
             raise ValueError(f"{short_repr(name)}: expected {self.expected_row}, got {short_repr(row)}")
 
 
@@ -59,7 +59,7 @@ _ONE_PLACE = (_PLACE_PATTERN,), '"package.module:Name"'  # `row` and `expected_r
 # The expression "" matches any text.
 GROUPS = {
     "recipes": Group((_PLACE_PATTERN, ""), '("package.module:NAME", "what it trains")'),
-    "commands": Group((_PLACE_PATTERN, ""), '("package.module:Class", "what it does")', _WORDS),
+    "commands": Group((_PLACE_PATTERN, ""), '("package.module:Class", "what it does")', name=_WORDS),
     "pages": Group((_FILE, _PLACE_PATTERN), '("the file that its folders have", "package.module:function")'),
     "comparisons": Group((_FILE, _PLACE_PATTERN), '("the file that its folders have", "package.module:function")'),
     "sections": Group(*_ONE_PLACE),
@@ -87,12 +87,12 @@ class GroupTable:
         self.package |= dict.fromkeys(GROUPS[self.group].shipped, "flatwater")
 
     def add_(self, entry: "EntryPoint") -> None:
-        """Add the table of one package: all of it, or nothing if a row cannot be used.
+        """Add the table of one package: all of it, or none of it and a line in `faults` if a row cannot be used.
 
         Raises:
             ConfigError: another package has a row of the same name.
         """
-        package = entry.dist.name if entry.dist is not None else entry.value
+        package = entry.dist.name if entry.dist is not None else entry.value  # of no package: by its import path
         # A table is all or nothing: half of a package would fail later, further from its cause.
         try:
             rows = dict(entry.load())
@@ -149,7 +149,7 @@ def group_faults(group: str) -> str:
 
 
 def known_names(group: str, shipped_names: str) -> str:
-    """Return the names in `shipped_names` and those of a group's rows, joined for a message: `forage, boat`."""
+    """Return names for a message, such as `forage, boat`: the text `shipped_names`, and those of a group's rows."""
     return ", ".join((shipped_names, *group_rows(group)))
 
 

@@ -30,7 +30,7 @@ MAXIMUM_ROUNDS = 1 << 53
 
 
 def lazy_function(place: str) -> Callable[..., Any]:
-    """Return a function that imports another one when it is called, and calls it.
+    """Return a function that imports the function at `place` when it is called, and calls it.
 
     Args:
         place: `package.module:function`, of the package that the recipe is in.
@@ -181,7 +181,7 @@ class Recipe:
     shows below its result."""
 
     def __post_init__(self) -> None:
-        """Refuse format strings that do not fit, and a recipe without curves, which no list and no page could show.
+        """Refuse format strings that do not fit, and a recipe without curves, as no list could show its runs.
 
         Raises:
             ConfigError: a format string does not fit, or there are no curves.
@@ -216,9 +216,11 @@ def find_installed_recipe(name: str) -> Recipe | None:
     Raises:
         ConfigError: the package that has the recipe is broken.
     """
-    if name not in group_rows("recipes"):
+    # The recipes that installed packages register: name -> import path, and further texts.
+    recipe_rows = group_rows("recipes")
+    if name not in recipe_rows:
         return None
-    import_path = group_rows("recipes")[name][0]
+    import_path = recipe_rows[name][0]
     return _check_recipe(name, load_row("recipes", name, import_path))
 
 
@@ -267,7 +269,7 @@ def recipe_of_config(config: "RunConfig") -> Recipe:
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
-    """Return the recipe `name`; if `env` is not the recipe's own environment, the one that replaces it (`elsewhere`).
+    """Return the recipe `name`; if `env` names another environment than its own, the recipe in its field `elsewhere`.
 
     Args:
         name: name of a recipe; see `find_recipe`.

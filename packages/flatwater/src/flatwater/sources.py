@@ -86,8 +86,8 @@ def module_files(module: str) -> list[Path]:
 
 def enclosing_run_folder(path: Path) -> Path | None:
     """Return the run folder that a path lies in, or the command's folder of runs; None if it is in neither."""
-    runs = [(Path(folder) / RUNS_FOLDER).resolve() for folder in current_folder()]
-    return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
+    runs_folders = [(Path(folder) / RUNS_FOLDER).resolve() for folder in current_folder()]  # one or none
+    return next((folder for folder in (path, *path.parents) if folder in runs_folders or _is_run(folder)), None)
 
 
 def _is_run(folder: Path) -> bool:
@@ -114,7 +114,8 @@ def module_place(module: str) -> str:
     if not places:
         return f"part of Python: {specs[-1].origin}"
     package_folder = _package_folder(places[-1])
-    return f"installed: {places[-1].relative_to(package_folder)}" if package_folder else str(places[-1])
+    own_place = places[-1]  # the module's, after those of its packages
+    return f"installed: {own_place.relative_to(package_folder)}" if package_folder else str(own_place)
 
 
 def _package_folder(path: Path) -> Path | None:
@@ -142,7 +143,8 @@ def text_hashes(module: str) -> Mapping[str, str]:
     places = module_files(module)
     is_installed = not places or _package_folder(places[-1]) is not None
     hashes: dict[str, str] = {}
-    # Cached: many modules import the same ones, and each search reads the disk several times.
+    # Cached: many modules import the same ones, and each search reads the disk several times. Only a user's module,
+    # which has a place, asks for neighbours.
     is_neighbour = cache(lambda imported_module: _is_neighbour_module(imported_module, places[0]))
     queue = [module]
     while queue and len(hashes) < MAXIMUM_FILES:
@@ -163,6 +165,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
 def _module_text(module: str) -> bytes | None:
     """Return the bytes of a module's file; None if there is none, or it cannot be read."""
     specs = module_specs(module)
+    # A part of the dotted name is not found, or the module has no file: built into Python, or a folder.
     if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
         return None
     try:
@@ -179,6 +182,7 @@ def _imported_modules(module: str, text: bytes) -> Iterator[str]:
     except (SyntaxError, ValueError, RecursionError):
         return
     specs = module_specs(module)
+    # The package from which relative imports count: the module itself if it is a package.
     package = module if specs[-1].submodule_search_locations is not None else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -197,4 +201,7 @@ def _is_neighbour_module(module: str, origin: Path) -> bool:
     """Return whether a module is the user's own and lies in, or below, the folder of the file or folder `origin`."""
     folder = origin if origin.is_dir() else origin.parent
     places = module_files(module)
-    return bool(places) and places[-1].is_relative_to(folder) and _package_folder(places[-1]) is None
+    if not places:
+        return False
+    own_place = places[-1]  # the module's, after those of its packages
+    return own_place.is_relative_to(folder) and _package_folder(own_place) is None

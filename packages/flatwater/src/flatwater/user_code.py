@@ -11,7 +11,7 @@ import signal
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from flatwater_watch.errors import FlatwaterError, Terminated, UserCodeError
 
@@ -68,8 +68,9 @@ class CallGuard:
             passing: exceptions that pass unchanged, as the caller reports them in its own words.
         """
         self._subject, self._owner, self._method = subject, owner, method
-        callee = method or dotted_name(owner).rpartition(":")[2]
-        self._call, self._expected, self._passing_types = call or f"{callee}()", expected, passing
+        callee = method or dotted_name(owner).rpartition(":")[2]  # the name of the class or function itself
+        self._call = call or f"{callee}()"
+        self._expected, self._passing_types = expected, passing
 
     def __enter__(self) -> None:
         """Do nothing: a guard needs no preparation."""
@@ -88,8 +89,9 @@ class CallGuard:
         user_line = user_code_line(fault)
         source_line = user_line or find_source_line(self._owner, self._method)
         first_line = str(fault).strip().partition("\n")[0]
-        error_text = f"{type(fault).__name__}{f': {first_line}' if first_line else ''}"
-        message = f"{self._subject}: {self._call} raised {error_text}{f' ({source_line})' if source_line else ''}"
+        reason = f": {first_line}" if first_line else ""
+        place = f" ({source_line})" if source_line else ""
+        message = f"{self._subject}: {self._call} raised {type(fault).__name__}{reason}{place}"
         # Without a line of the user's in the traceback, the call did not fit the object's signature.
         return f"{message}. Expected {self._expected}" if user_line is None and self._expected else message
 
@@ -133,10 +135,13 @@ def find_source_line(owner: object, method: str = "") -> CodeLine | None:
     """
     class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
-        target = inspect.unwrap(cast("Any", getattr(class_or_function, method) if method else class_or_function))
-        file, (_, line), module = inspect.getsourcefile(target), inspect.getsourcelines(target), str(target.__module__)
+        wrapped: Any = getattr(class_or_function, method) if method else class_or_function
+        target = inspect.unwrap(wrapped)  # the function behind decorators
+        file = inspect.getsourcefile(target)
+        _text, line = inspect.getsourcelines(target)
+        module = str(target.__module__)
     except (AttributeError, TypeError, OSError, ValueError):
-        return find_source_line(owner) if method else None
+        return find_source_line(owner) if method else None  # the line of the class
     if file is None or is_flatwater_module(module) or _is_installed(file):
         return find_source_line(owner) if method else None
     return CodeLine(Path(file).name, max(line, 1), target.__qualname__)

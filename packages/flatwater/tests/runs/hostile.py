@@ -73,7 +73,7 @@ class HostileObjects(StoredObjects):
             self.hostile.contents.pop(name, None)
             self.hostile.changed.append(name)
 
-    def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
+    def _read_ranges(self, name: str, most: int) -> Iterator[bytes]:
         fault = self.hostile.always.get(name) or next(self.hostile.script, "")
         if fault == "busy":
             raise StoreError(f"{self.url}: reading fails (503)")

@@ -31,7 +31,8 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
 
 def list_verified_checkpoints(folder: Path) -> list[tuple[Manifest, list[str]]]:
-    """Return every checkpoint in `folder` with a list of its problems; a shard of several checkpoints is read once."""
+    """Return every checkpoint in `folder` with a list of its problems, empty if it is intact; reads all shards."""
+    # A shard of several checkpoints is read once.
     read_cached = make_caching_reader()
     outcomes = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
     return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in outcomes]
@@ -67,26 +68,29 @@ def newest_intact(
             if skipped_count:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
             return outcome
-        further = f" and {count_phrase(len(outcome) - 1, 'more problem')}" if len(outcome) > 1 else ""
+        more_problems = f" and {count_phrase(len(outcome) - 1, 'more problem')}" if len(outcome) > 1 else ""
         state = "cannot be used" if manifest.unread else "is damaged"
-        say(f"Checkpoint {manifest.file.name} {state} and is skipped: {outcome[0]}{further}.")
+        say(f"Checkpoint {manifest.file.name} {state} and is skipped: {outcome[0]}{more_problems}.")
     return None
 
 
 def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
-    """Return those of `manifests`, newest last, that `config` keeps: the newest, if any, and older ones between rounds.
+    """Return the manifests that `config` keeps, newest last: the newest, if any, and older ones between two rounds.
 
     An older checkpoint within a round is not kept: a resume from the checkpoint before it leads to the same state.
     """
     if not manifests:
         return []
-    *older, newest = manifests
-    between_rounds = [manifest for manifest in older if manifest.step == 0]
+    *older_checkpoints, newest = manifests
+    between_rounds = [manifest for manifest in older_checkpoints if manifest.step == 0]
     recent_count = config.keep - 1  # `keep` includes the newest
+    # Not `[-recent_count:]`, which would be all of them for 0.
     recent_checkpoints = between_rounds[max(0, len(between_rounds) - recent_count) :]
-    every = config.keep_every
-    lasting = [old for old in between_rounds if every and old.round % every == 0 and old not in recent_checkpoints]
-    return [*lasting, *recent_checkpoints, newest]
+    every = config.keep_every  # 0 keeps no older ones for good
+    lasting_checkpoints = [
+        old for old in between_rounds if every and old.round % every == 0 and old not in recent_checkpoints
+    ]
+    return [*lasting_checkpoints, *recent_checkpoints, newest]
 
 
 def prune_checkpoints(
@@ -112,9 +116,8 @@ def prune_checkpoints(
     # An unread manifest may be of a later version of Flatwater, which alone may remove it.
     kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*protected_files}
     unwanted_checkpoints = [old for old in manifests if old.file not in kept_files and not old.unread]
-    remove_checkpoints(
-        folder, unwanted_checkpoints, [manifest for manifest in manifests if manifest not in unwanted_checkpoints]
-    )
+    others = [manifest for manifest in manifests if manifest not in unwanted_checkpoints]
+    remove_checkpoints(folder, unwanted_checkpoints, others)
 
 
 def remove_checkpoints(

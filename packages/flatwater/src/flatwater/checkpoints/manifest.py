@@ -158,8 +158,8 @@ def _leaf_content(record: LeafRecord) -> dict[str, Any]:
 def _encode_with_hash(content: Mapping[str, Any]) -> bytes:
     """Return a manifest's content as the bytes of its file, with the hash of the content added."""
     # The file is indented for people; the hash is of the canonical form, without spaces.
-    hashed_content = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
-    return indent_json(hashed_content) + b"\n"
+    content_hash = hashlib.sha256(canonical_json(content)).hexdigest()
+    return indent_json(dict(content) | {"sha256": content_hash}) + b"\n"
 
 
 def canonical_json(content: object) -> bytes:
@@ -173,7 +173,7 @@ def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json modu
     Raises:
         TypeError: `value` contains a type that JSON does not have.
     """
-    if isinstance(value, float):
+    if isinstance(value, float):  # `float`: the plain type, also of a subclass such as np.float64
         return float(value) if isfinite(value) else str(float(value))
     if isinstance(value, Mapping):
         return {str(key): to_plain_json(item) for key, item in value.items()}
@@ -234,7 +234,8 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     if not isinstance(content, dict):
         return _damaged_manifest(file, "the manifest is not a JSON object")
     # First of all checks: the file must equal the file that is written for its content, byte for byte.
-    if _encode_with_hash({key: value for key, value in content.items() if key != "sha256"}) != raw:
+    content_without_hash = {key: value for key, value in content.items() if key != "sha256"}
+    if _encode_with_hash(content_without_hash) != raw:
         return _damaged_manifest(file, "the manifest's hash does not match its content")
     # After the hash, so that a flipped bit in `format` does not count as a later version.
     if (file_format := content.get("format")) != FORMAT and isinstance(file_format, int):
@@ -292,6 +293,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
     if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NON_FINITE_NAMES:
         raise ValueError(f"the value of the float {leaf.path!r} is text")
+    # `float` also reads the texts of NaN and infinities; a float is never None, which only the type checker doubts.
     value = float(leaf.value) if leaf.kind == "float" and leaf.value is not None else leaf.value
     return LeafRecord(path=leaf.path, kind=leaf.kind, sha256=leaf.sha256, value=value)
 
@@ -323,18 +325,24 @@ def fact_differences(saved_facts: Mapping[str, JSON], current: Mapping[str, JSON
         saved_facts: a manifest's `facts`.
         current: facts of the run that resumes. Nested mappings are compared name by name, lists as a whole.
     """
-    saved_values = dict(_flatten_facts(to_plain_json(saved_facts), ""))
-    now = dict(_flatten_facts(to_plain_json(current), ""))
-    names = dict.fromkeys([*saved_values, *now])
-    return [
-        f"{name}: {saved_values.get(name, _ABSENT_VALUE)} in the checkpoint, {now.get(name, _ABSENT_VALUE)} now"
-        for name in names
-        if saved_values.get(name, _ABSENT_VALUE) != now.get(name, _ABSENT_VALUE)
-    ]
+    saved_values = dict(_flatten_facts(to_plain_json(saved_facts), name=""))
+    current_values = dict(_flatten_facts(to_plain_json(current), name=""))
+    lines = []
+    for name in dict.fromkeys([*saved_values, *current_values]):  # each name once, in order
+        saved_value = saved_values.get(name, _ABSENT_VALUE)
+        current_value = current_values.get(name, _ABSENT_VALUE)
+        if saved_value != current_value:
+            lines.append(f"{name}: {saved_value} in the checkpoint, {current_value} now")
+    return lines
 
 
 def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the dotted name and the JSON of every fact in `value`; 1.0 is written as 1, so that they are equal."""
+    """Yield the dotted name and the JSON of every fact in `value`; 1.0 is written as 1, so that both are equal.
+
+    Args:
+        value: a fact, or a table of facts.
+        name: dotted name of `value`; empty at the top.
+    """
     # An empty table within the facts is a fact itself, `{}`.
     if isinstance(value, Mapping) and (value or not name):
         for key, item in value.items():

@@ -96,7 +96,7 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     for name, access in accesses.items():
         if access is not None:
             access.put(unflatten_state(forms[name], tree[name], name))
-        elif isinstance(parts.get(name), Scalar):
+        elif isinstance(parts.get(name), Scalar):  # a number has no memory that `restore_state_` could fill
             parts[name] = tree[name]
     return intact.manifest.round
 
@@ -139,25 +139,26 @@ def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
 def _find_state_access(part: object) -> _StateAccess | None:
     """Return the functions that access the state of a part; None if the part can be restored in place."""
     if isinstance(part, _GlobalGenerators):
-        return _StateAccess(_read_generator_states, _restore_generator_states)
+        return _StateAccess(get=_read_generator_states, put=_restore_generator_states)
     if isinstance(part, np.random.Generator):
-        bits = part.bit_generator
-        return _StateAccess(lambda: bits.state, lambda state: setattr(bits, "state", state))
+        bit_generator = part.bit_generator
+        return _StateAccess(get=lambda: bit_generator.state, put=lambda state: setattr(bit_generator, "state", state))
     if isinstance(part, Stateful):
-        return _StateAccess(part.state_dict, part.load_state_dict)
+        return _StateAccess(get=part.state_dict, put=part.load_state_dict)
     # A list of such parts, as `envs.envs`: its state is the list of their states.
     if isinstance(part, list | tuple) and part and all(_find_state_access(item) is not None for item in part):
         accesses = [access for item in part if (access := _find_state_access(item)) is not None]
         return _StateAccess(
-            lambda: [access.get() for access in accesses],
-            lambda states: [access.put(state) for access, state in zip(accesses, states, strict=True)],
+            get=lambda: [access.get() for access in accesses],
+            put=lambda states: [access.put(state) for access, state in zip(accesses, states, strict=True)],
         )
     return None
 
 
 def _read_generator_states() -> dict[str, Any]:
     """Return the states of the generators of Python, NumPy, torch and, where CUDA has begun, each GPU."""
-    version, state_words, gauss = random.getstate()  # 624 words and a position
+    # The words are 624 and a position; `gauss` is the next normal number, or None.
+    version, state_words, gauss = random.getstate()
     cuda_began = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # reading its state would start CUDA
     gpu_states = torch.cuda.get_rng_state_all() if cuda_began else []
     return {
@@ -277,7 +278,7 @@ def _check_parts(
     lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in accesses]
     lines += [f"{name}: given, not in the checkpoint" for name in accesses if name not in forms]
     for name in forms.keys() & accesses.keys():
-        if (forms[name] is None) != (accesses[name] is None):
+        if (forms[name] is None) != (accesses[name] is None):  # only one of both is restored in place
             saving_way = "in place" if forms[name] is None else "by state_dict()"
             lines.append(f"{name}: saved {saving_way}, and a part of another kind is given")
     if lines:

@@ -62,11 +62,11 @@ def make_payload(leaf: Leaf) -> Payload | None:
     value = leaf.value
     if isinstance(value, torch.Generator):
         state = value.get_state()
-        return _build_payload(leaf, "generator", "uint8", tuple(state.shape), 1)
+        return _build_payload(leaf, "generator", "uint8", tuple(state.shape), itemsize=1)
     if isinstance(value, Tensor):
         _require_plain_tensor(leaf.path, value)
         dtype = str(value.dtype).removeprefix("torch.")
-        return _build_payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
+        return _build_payload(leaf, "tensor", dtype, tuple(value.shape), itemsize=value.element_size())
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or _has_overlap(value.shape, value.strides):
             raise TypeError(
@@ -74,7 +74,7 @@ def make_payload(leaf: Leaf) -> Payload | None:
             )
         # A structured dtype has no short name: its fields are written out.
         dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
-        return _build_payload(leaf, "array", dtype, value.shape, value.itemsize)
+        return _build_payload(leaf, "array", dtype, value.shape, itemsize=value.itemsize)
     return None
 
 
@@ -92,7 +92,7 @@ def _build_payload(leaf: Leaf, kind: LeafKind, dtype: str, shape: tuple[int, ...
     if dtype in DTYPES:
         header_entry = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
     else:
-        header_entry = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
+        header_entry = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)  # single bytes
     return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=header_entry)
 
 

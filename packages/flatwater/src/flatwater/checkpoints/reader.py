@@ -71,14 +71,11 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, part: str | None
     }
     # First the states of generators are tried on other generators, as only torch can tell whether a state is valid.
     for sha256, pairs in shards.items():
-        _read_leaves(
-            intact,
-            sha256,
-            [pair for pair in pairs if isinstance(pair.leaf.value, torch.Generator)],
-            _try_generator_state,
-        )
+        generator_pairs = [pair for pair in pairs if isinstance(pair.leaf.value, torch.Generator)]
+        _read_leaves(intact, sha256, generator_pairs, _try_generator_state)
     # Scalars are written before arrays, as only the reading of arrays can still fail.
     for pair in all_pairs:
+        # A scalar of an immutable owner is equal already, as `_leaf_differences` requires.
         if pair.payload is None and not is_immutable(pair.leaf.owner):
             set_scalar_(pair.leaf, pair.record.value)
     for sha256, pairs in shards.items():
@@ -105,7 +102,8 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, part: str | None) ->
     ]
     for path, leaf in run_leaves.items():
         if path not in saved_records:
-            differences.append(f"{path}: absent in the checkpoint, {payloads[path] or repr(leaf.value)} in this run")
+            description = payloads[path] or repr(leaf.value)  # a scalar, without payload, by its value
+            differences.append(f"{path}: absent in the checkpoint, {description} in this run")
         else:
             differences += _leaf_differences(leaf, payloads[path], saved_records[path], intact.spans.get(path))
     if differences:
@@ -130,7 +128,8 @@ def _leaf_differences(leaf: Leaf, payload: Payload | None, record: LeafRecord, s
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
     if (payload.kind, payload.dtype, payload.shape) != (record.kind, record.dtype, record.shape):
         return [f"{leaf.path}: {record} in the checkpoint, {payload} in this run"]
-    if span is None or span.bytes != payload.nbytes:  # cells of a dtype that is stored as bytes
+    # Only a dtype that is stored as bytes can differ here: its cells may have another size.
+    if span is None or span.bytes != payload.nbytes:
         return [
             f"{leaf.path}: {record} in other bytes in the checkpoint, {payload} in {payload.nbytes} bytes in this run"
         ]

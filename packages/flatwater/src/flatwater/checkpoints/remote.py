@@ -74,8 +74,9 @@ def list_stored_files(objects: StoredObjects) -> tuple[list[str], dict[str, int]
     entries = objects.entries(f"{CHECKPOINT_FOLDER}/")
     names = [entry.name for entry in entries if _is_manifest_entry(entry)]
     shards = {entry.name: entry.bytes for entry in entries if _SHARD_NAME.fullmatch(entry.name)}
-    # Sorted as numbers and not as text: a round of seven digits comes after one of six.
-    return sorted(names, key=lambda name: [int(number) for number in name.split("/")[1].split(".")[:2]]), shards
+    # By round and step in `checkpoints/ROUND.STEP.json`, as numbers: a round of seven digits comes after one of six.
+    names.sort(key=lambda name: [int(number) for number in name.split("/")[1].split(".")[:2]])
+    return names, shards
 
 
 def _is_manifest_entry(entry: ObjectEntry) -> bool:
@@ -84,7 +85,8 @@ def _is_manifest_entry(entry: ObjectEntry) -> bool:
 
 def read_remote(objects: StoredObjects, name: str) -> Manifest:
     """Return a manifest at a URL; `damage` says that it is damaged or missing, and a missing one is `unread` too."""
-    return _read_manifest(objects, name)[0]
+    manifest, _content = _read_manifest(objects, name)
+    return manifest
 
 
 def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
@@ -222,6 +224,7 @@ def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> s
             continue
 
         def fetch(objects: StoredObjects) -> None:
+            """Copy the shard; no file is written if its bytes are wrong."""
             write_object(path, _verified_pieces(objects, shard, leaves))  # noqa: B023  (called in this turn alone)
 
         try:
@@ -257,7 +260,7 @@ def is_intact(objects: StoredObjects, manifest: Manifest) -> bool:
 def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     """Return every checkpoint at a URL with a list of its problems, newest last; reads every shard once."""
     names, sizes = list_stored_files(objects)
-    damage = cache(partial(_describe_damage, objects))
+    damage = cache(partial(_describe_damage, objects))  # cached, as checkpoints share shards
     checkpoints = []
     for name in names:
         manifest = read_remote(objects, name)
@@ -274,7 +277,7 @@ def _describe_damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[L
 
     def read(objects: StoredObjects) -> None:
         """Read the whole shard, and raise at its end if it is damaged."""
-        for _ in _verified_pieces(objects, shard, leaves):
+        for _piece in _verified_pieces(objects, shard, leaves):
             pass
 
     try:

@@ -93,16 +93,16 @@ def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
     raise DamagedError("\n".join(outcome))
 
 
-def examine_checkpoint(folder: Path, manifest: Manifest, read_shard: ShardReader) -> VerifiedCheckpoint | list[str]:
-    """Verify a checkpoint, reading by `read_shard`. Returns the verified checkpoint, or a list of its problems."""
+def examine_checkpoint(folder: Path, manifest: Manifest, read_one: ShardReader) -> VerifiedCheckpoint | list[str]:
+    """Verify a checkpoint; `read_one` reads each shard. Returns the verified checkpoint, or a list of its problems."""
     # Cheap checks first: with a missing file, no gigabytes need to be read.
     if problems := find_quick_problems(folder, manifest):
         return problems
     spans: dict[str, LeafSpan] = {}
     marks: dict[str, FileMark] = {}
     for shard, leaves in leaves_by_shard(manifest).items():
-        reading = read_shard(shard_path(folder, shard.sha256), shard, leaves)
-        if isinstance(reading, str):
+        reading = read_one(shard_path(folder, shard.sha256), shard, leaves)
+        if isinstance(reading, str):  # a problem
             problems.append(reading)
         else:
             spans |= reading.spans
@@ -111,7 +111,7 @@ def examine_checkpoint(folder: Path, manifest: Manifest, read_shard: ShardReader
 
 
 def make_caching_reader() -> ShardReader:
-    """Return a `read_shard` that remembers its results, as several checkpoints may share a shard."""
+    """Return the function `read_shard` with a memory of its results, as several checkpoints may share a shard."""
     return cache(read_shard)
 
 
@@ -174,7 +174,8 @@ class ShardCheck:
     def __init__(self, shard: ShardRecord, leaves: Sequence[LeafRecord]) -> None:
         """Begin the check of a shard, which must hold these leaves."""
         self._shard, self._leaf_records = shard, {record.path: record for record in leaves}
-        self._content_hash, self._bytes_seen = hashlib.sha256(), 0
+        self._content_hash = hashlib.sha256()
+        self._bytes_seen = 0
         # The header's length comes first, in 8 bytes; once it is known, `_header_end` becomes the end of the header.
         self._header, self._header_end = bytearray(), LENGTH_BYTES
         self._leaf_digests: list[tuple[str, LeafSpan, hashlib._Hash]] = []
@@ -207,9 +208,11 @@ class ShardCheck:
             _, span, digest = self._leaf_digests[self._leaf_index]
             leaf_piece = view[: span.bytes - self._leaf_bytes_seen]
             digest.update(leaf_piece)
-            view, self._leaf_bytes_seen = view[len(leaf_piece) :], self._leaf_bytes_seen + len(leaf_piece)
-            if self._leaf_bytes_seen == span.bytes:
-                self._leaf_index, self._leaf_bytes_seen = self._leaf_index + 1, 0
+            view = view[len(leaf_piece) :]
+            self._leaf_bytes_seen += len(leaf_piece)
+            if self._leaf_bytes_seen == span.bytes:  # the leaf is complete
+                self._leaf_index += 1
+                self._leaf_bytes_seen = 0
 
     def _read_header_(self) -> None:
         """Read the header's length, when its 8 bytes are there; at the second call, parse the complete header.
@@ -292,7 +295,8 @@ def _require_fit(path: str, entry: HeaderEntry, record: LeafRecord) -> None:
     Raises:
         ValueError: dtype, shape or size differ.
     """
-    size = entry.data_offsets[1] - entry.data_offsets[0]
+    begin, end = entry.data_offsets
+    size = end - begin
     cells = prod(record.shape)
     shape = tuple(entry.shape)
     if dtype := DTYPES.get(record.dtype):

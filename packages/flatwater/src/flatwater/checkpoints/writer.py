@@ -94,7 +94,7 @@ def _write_leaves(
     payloads = [payload for leaf in saved_leaves if (payload := make_payload(leaf)) is not None]
     shard_paths = {payload.leaf.path for payload in payloads}
     records = {leaf.path: _scalar_record(leaf) for leaf in saved_leaves if leaf.path not in shard_paths}
-    # Equal paths fall together in `records` and `shard_paths`.
+    # Leaves of equal path have one entry in `records` and `shard_paths`, so these have fewer entries than leaves.
     if len(records) + len(payloads) != len(saved_leaves) or len(shard_paths) != len(payloads):
         raise TypeError("two leaves of the state tree have the same path. Rename the dict keys with dots")
     shards: dict[str, ShardRecord] = {}
@@ -114,7 +114,7 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
 
 
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
-    """Write a group of leaves as one shard, unless it exists. Returns its record, and its leaves' records by path."""
+    """Write a group of leaves as one shard, unless it exists. Returns the shard's record, and its leaves' by path."""
     # Larger cells first, so that each leaf lies at a multiple of its cell's size; then by path, so that equal leaves
     # give an equal hash.
     sorted_group = sorted(group, key=lambda payload: (-payload.stored.itemsize, payload.leaf.path))
@@ -134,7 +134,7 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     # A shard of unchanged leaves has the same hash, and the save before has written it.
     if not _file_has_content(path, (header, *leaf_bytes)):
         write_object(path, (header, *leaf_bytes))
-    return shard, {
+    leaf_records = {
         payload.leaf.path: LeafRecord(
             path=payload.leaf.path,
             kind=payload.kind,
@@ -145,6 +145,7 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
         )
         for payload, leaf_digest in zip(sorted_group, leaf_digests, strict=True)
     }
+    return shard, leaf_records
 
 
 def _file_has_content(path: Path, content: Iterable[FilePiece]) -> bool:

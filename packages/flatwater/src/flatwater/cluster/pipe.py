@@ -14,7 +14,7 @@ class Pipe:
         """Take over one end of a socket pair.
 
         Args:
-            end: one end of a socket pair; closed with the pipe.
+            end: the socket; closed with the pipe.
             on_wait: called each time that nothing was received or sent for `seconds`; None to wait without limit.
             seconds: time between two calls of `on_wait`.
         """
@@ -36,7 +36,8 @@ class Pipe:
         Raises:
             OSError, EOFError: the other end is closed, or this end is shut down.
         """
-        return self._read(int.from_bytes(self._read(_LENGTH_BYTES)))
+        length = int.from_bytes(self._read(_LENGTH_BYTES))
+        return self._read(length)
 
     def shut_down(self) -> None:
         """Stop sending and receiving, even if a forked process still has the other end open."""
@@ -50,7 +51,8 @@ class Pipe:
         """Write the whole message, buffer by buffer."""
         remaining = memoryview(message)
         while remaining:
-            remaining = remaining[self._move_bytes(self._socket.send, remaining) :]
+            sent_bytes = self._move_bytes(self._socket.send, remaining)
+            remaining = remaining[sent_bytes:]
 
     def _read(self, count: int) -> bytearray:
         """Return exactly `count` bytes.

@@ -20,7 +20,7 @@ _CHECK_SECONDS = 1.0
 
 
 def _user_folder() -> list[str]:
-    """Return the folder of the command in a list; an empty list where the run does not import code from there."""
+    """Return the command's folder as the only item; no item if this process imports no code from there."""
     return [folder for folder in current_folder() if folder in sys.path or "" in sys.path]
 
 
@@ -38,7 +38,7 @@ class Process:
         with child_end:
             # No stdin: a worker that reads it would take input from the run.
             self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603  (our own command, without a shell)
-        self._pipe = Pipe(own_end, self._check_alive, _CHECK_SECONDS)
+        self._pipe = Pipe(own_end, on_wait=self._check_alive, seconds=_CHECK_SECONDS)
         self._stopped_seconds = 0.0
 
     @property
@@ -79,6 +79,7 @@ class Process:
         if self._process.poll() is not None:
             # A fork of the worker, an environment's for example, may keep the other end open: `receive` would hang.
             self._pipe.shut_down()
+        # This is called every `_CHECK_SECONDS` while an answer is awaited.
         self._stopped_seconds = self._stopped_seconds + _CHECK_SECONDS if is_stopped(self.pid) else 0.0
         if self._stopped_seconds >= STOPPED_SECONDS:
             self._process.kill()  # SIGKILL ends a stopped process too, which the next check finds

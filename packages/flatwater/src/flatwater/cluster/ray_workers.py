@@ -53,7 +53,7 @@ def join_cluster(address: str) -> None:
     """
     if ray.is_initialized():
         return
-    is_main = threading.current_thread() is threading.main_thread()
+    is_main_thread = threading.current_thread() is threading.main_thread()
     previous_handler = signal.getsignal(signal.SIGTERM)
     try:
         if address != AUTO_ADDRESS:  # tried first, as Ray itself tries for minutes where nobody answers
@@ -68,7 +68,7 @@ def join_cluster(address: str) -> None:
     finally:
         # Ray has set a handler of its own, which would end the run without a checkpoint. Python lets the main thread
         # alone set handlers.
-        if is_main:
+        if is_main_thread:
             signal.signal(signal.SIGTERM, previous_handler)
 
 
@@ -227,6 +227,7 @@ class RayActor:
                 self._placement = ray.get(self._node_and_process, timeout=PLACEMENT_SECONDS)
             reference = self._answer_references.popleft()
             is_stopped = False
+            # `ray.wait` returns the references that are ready, here one or none, and the others.
             while not ray.wait([reference], timeout=CHECK_SECONDS)[0]:
                 # Killed only at the second check in a row: somebody may have stopped it for a moment.
                 is_stopped = self._poll_stopped_process_(kill_if_stopped=is_stopped)
@@ -247,11 +248,13 @@ class RayActor:
         identity, pid = self._placement
         with suppress(RayError):  # the node is gone, and the actor's answer will be an error
             node = next((candidate for candidate in list_nodes() if candidate.identity == identity), None)
+            if node is None:  # it is gone
+                return False
             # Only the process's own node can see its state.
-            if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
-                if kill_if_stopped:
-                    ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))
-                return True
+            (is_stopped,) = ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)
+            if is_stopped and kill_if_stopped:
+                ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))
+            return bool(is_stopped)
         return False
 
     def close(self) -> None:

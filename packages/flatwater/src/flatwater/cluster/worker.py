@@ -33,7 +33,7 @@ SPARE_BYTES = 32 << 20
 def limit_memory(budget: int) -> None:
     """Make allocations fail from now on that would bring the private bytes of this process above `budget`."""
     counters = read_kib_counters("/proc/self/status")
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+    _soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
     # The system limits reserved bytes (VmData), and the budget is for bytes in RAM (RssAnon), which are fewer.
     limit = counters["VmData"] + max(0, budget - counters["RssAnon"]) + SPARE_BYTES
     soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
@@ -58,7 +58,11 @@ class WorkerSession:
         self._is_leaving = True  # In a signal handler: the current answer is finished first.
 
     def answer_message(self, message: bytes | bytearray) -> bytes:
-        """Return the pickled answer (kind, result or traceback, is leaving) to a pickled question (name, arguments)."""
+        """Answer a question: a pickled pair of a method's name and its arguments.
+
+        Returns:
+            The pickled kind of the answer, its result or traceback, and whether the process must leave its machine.
+        """
         name, arguments = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
@@ -67,7 +71,8 @@ class WorkerSession:
                 # After the import, as the memory that libraries reserve does not count.
                 if budget is not None:
                     limit_memory(budget)
-                self._service, result = make(service_arguments), None
+                self._service = make(service_arguments)
+                result = None
                 gc.collect()
                 gc.freeze()  # makes later collections cheap: the collector skips the objects that exist now
             else:

@@ -121,7 +121,7 @@ class Worker:
         while True:
             try:
                 kind, result = self._take_message()
-                break
+                break  # an answer came; else another process is asked
             except (EOFError, OSError):
                 if self._is_preparing:  # `_replace_` has called this, and counts the death itself
                     raise
@@ -159,7 +159,8 @@ class Worker:
 
     def _start_(self) -> None:
         """Start a process, and post the question that makes its object."""
-        self._connection, self.is_leaving = self._connect(), False
+        self._connection = self._connect()
+        self.is_leaving = False
         self.times_started += 1
         self._post(self._first_message)
 
@@ -220,7 +221,7 @@ def array_bytes(value: object) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, dict):
-        value = tuple(value.values())
+        return sum(map(array_bytes, value.values()))
     return sum(map(array_bytes, value)) if isinstance(value, tuple | list) else 0
 
 

@@ -30,7 +30,7 @@ class Lineage:
 def first_generation(members: int, device: torch.device) -> Lineage:
     """Return the lineage of new members without parents, and of no champion."""
     ids = torch.arange(members + 1).to(device)  # on the meta device `arange` would import a part of the compiler
-    ids[members] = -1
+    ids[members] = -1  # the champion's slot is empty
     return Lineage(
         ids=ids,
         parents=torch.full((members + 1, 2), -1, device=device),
@@ -40,7 +40,7 @@ def first_generation(members: int, device: torch.device) -> Lineage:
 
 
 def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
-    """Record the new members that follow `generation` in the lineage."""
+    """Record the members that were made for the generation after `generation`, with new numbers and their parents."""
     slots = reproduction.replaced.nonzero().squeeze(1)
     # Read before `ids` is written: a replaced member can be another's parent.
     parents = torch.stack([lineage.ids[reproduction.first[slots]], lineage.ids[reproduction.second[slots]]], dim=1)
@@ -60,9 +60,12 @@ class MutationSchedule:
     """Best validation value of the last generations, newest last; -inf before there were any."""
 
 
-def has_improved(best_fitness: Float[Tensor, "R+1"], minimum_gain: float) -> bool:
-    """Return whether a later value exceeds the oldest by the share `minimum_gain`; True until the history is full."""
-    oldest, best_later = float(best_fitness[0]), float(best_fitness[1:].max())
+def has_improved(best_values: Float[Tensor, "R+1"], minimum_gain: float) -> bool:
+    """Return whether a later value exceeds the oldest by the share `minimum_gain`; True until the history is full.
+
+    Until then the oldest value is -inf.
+    """
+    oldest, best_later = float(best_values[0]), float(best_values[1:].max())
     return not math.isfinite(oldest) or best_later - oldest >= minimum_gain * abs(oldest)
 
 
@@ -71,7 +74,7 @@ def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionC
 
     On a plateau both grow up to their ceilings; on an improvement they fall back to their initial values.
     """
-    # A copy, because source and target overlap.
+    # The history moves by one; a copy, because source and target overlap.
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
     if has_improved(schedule.best, config.plateau_improvement):
@@ -112,7 +115,7 @@ def crown_best_(
     # A tie leaves the champion.
     if bool(has_champion & (values[-1] >= values[best_member])):
         return -1
-    for rows in members.inherited:
+    for rows in members.inherited:  # the networks that children get from their parents
         copy_to_champion_(rows, best_member)
     for record in (values, *records, lineage.ids, lineage.parents, lineage.born):
         record[-1] = record[best_member]
@@ -149,11 +152,12 @@ def evolve_(
     inject_champion = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
     # Selection draws before mutation, from the same generator: the order is a part of the run.
     reproduction = select_parents(fitness, config, rng, inject_champion=inject_champion)
-    for rows in members.inherited:
+    for rows in members.inherited:  # networks and their targets
         cross_(rows, reproduction)
     mutate_(members.actor, reproduction, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
     mutants = reproduction.mutated.nonzero().squeeze(1)
-    # A mutant's target network starts equal to the mutant; `cross_` has given it the parent's target.
+    # A mutant's target network starts equal to the mutant; `cross_` has given it the parent's target. Critics, which do
+    # not mutate, keep theirs.
     for target, online in members.targets:
         if online is members.actor:
             target[mutants] = online[mutants]
@@ -167,8 +171,9 @@ def cross_(block: Float[Tensor, "P+1 n"], reproduction: Reproduction) -> None:
     """Write each replaced member's row as the blend of its parents' rows; the last row, the champion's, stays."""
     slots = reproduction.replaced.nonzero().squeeze(1)
     # Indexing copies the parents' rows, so a replaced member can still be another's parent.
-    first, second = block[reproduction.first[slots]], block[reproduction.second[slots]]
-    block[slots] = torch.lerp(second, first, reproduction.blend[slots].to(block.dtype).unsqueeze(1))
+    first_rows, second_rows = block[reproduction.first[slots]], block[reproduction.second[slots]]
+    first_shares = reproduction.blend[slots].to(block.dtype).unsqueeze(1)
+    block[slots] = torch.lerp(second_rows, first_rows, first_shares)  # a share of 1 gives the first parent's row
 
 
 def mutate_(

@@ -31,7 +31,8 @@ class Reproduction:
 def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
     """Return the numbers of elites (at least one) and offspring of a population; all other members are mutants."""
     elites = max(1, round(config.elite_share * members))
-    return elites, min(members - elites, round(config.offspring_share * members))
+    offspring = min(members - elites, round(config.offspring_share * members))
+    return elites, offspring
 
 
 def draw_winners(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
@@ -43,8 +44,10 @@ def draw_winners(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torc
         size: members in each tournament.
         rng: a generator on the fitness's device.
     """
+    # A row of slots for each tournament.
     entrants = torch.randint(len(fitness), (winners, size), generator=rng, device=fitness.device)
-    return entrants.gather(1, fitness[entrants].argmax(1, keepdim=True)).squeeze(1)
+    best_columns = fitness[entrants].argmax(1, keepdim=True)
+    return entrants.gather(1, best_columns).squeeze(1)
 
 
 def select_parents(
@@ -81,7 +84,7 @@ def select_parents(
     )
     is_replaced[order[elites:]] = True
     is_mutant[mutants] = True
-    if inject_champion and members > elites:
+    if inject_champion and members > elites:  # else the weakest slot is an elite's
         weakest = order[-1]
         first_parents[weakest] = second_parents[weakest] = members  # the number of the champion's slot
         blend[weakest], is_mutant[weakest] = 1.0, False

@@ -27,8 +27,12 @@ class Effort:
     def __add__(self, other: "Effort") -> "Effort":
         """Return the sum of two efforts; its peak is the higher peak."""
         peak = self.peak if other.peak is None else max(self.peak or 0, other.peak)
-        cpu_seconds = self.cpu_seconds + other.cpu_seconds
-        return Effort(self.seconds + other.seconds, cpu_seconds, self.steps + other.steps, peak)
+        return Effort(
+            seconds=self.seconds + other.seconds,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            steps=self.steps + other.steps,
+            peak=peak,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the effort as in ledger.jsonl."""
@@ -102,6 +106,12 @@ def take_statement(owned_bytes: Mapping[str, int], *, base: int) -> Statement:
         base: result of `base_bytes` when the state was complete.
     """
     memory: Footprint = footprint()
-    statement = Statement(memory.resident, memory.file_mapped, owned_bytes, base, allocator_pages())
+    statement = Statement(
+        resident=memory.resident,
+        file_mapped=memory.file_mapped,
+        owned=owned_bytes,
+        base=base,
+        heap=allocator_pages(),
+    )
     # A negative remainder is pages of the base that were given back to the system since, so the base shrinks by it.
     return replace(statement, base=base + min(0, statement.unaccounted))

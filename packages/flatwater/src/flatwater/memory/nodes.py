@@ -70,7 +70,9 @@ class NodePlan:
         if not self.store_suffices:
             return 0
         worker_bytes = max(0, self.available_bytes - self.wants.mapped - self.machine.store)
-        return min(self.machine.cores // self.wants.threads, worker_bytes // max(1, self.wants.worker))
+        slots_by_cores = self.machine.cores // self.wants.threads
+        slots_by_memory = worker_bytes // max(1, self.wants.worker)
+        return min(slots_by_cores, slots_by_memory)
 
     @property
     def store_suffices(self) -> bool:
@@ -110,10 +112,12 @@ def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) 
     counts = [0] * len(machines)
 
     def free_slots_and_memory(index: int) -> tuple[int, int]:
+        """Return a machine's free slots, and its free memory in bytes, after the workers assigned so far."""
         return slots[index] - counts[index], machines[index].memory - counts[index] * wants.worker
 
-    for _ in range(count if machines else 0):  # without machines nobody can be assigned
-        counts[max(range(len(machines)), key=free_slots_and_memory)] += 1
+    for _worker in range(count if machines else 0):  # without machines nobody can be assigned
+        emptiest_index = max(range(len(machines)), key=free_slots_and_memory)
+        counts[emptiest_index] += 1
     return [NodePlan(machine, wants, workers) for machine, workers in zip(machines, counts, strict=True)]
 
 
@@ -133,7 +137,12 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
 
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
-    """Return the message about workers that do not fit: a summary with the remedy, and a line for each machine."""
+    """Return the message about workers that do not fit: a summary with the remedy, and a line for each machine.
+
+    Args:
+        nodes: plans of all machines.
+        lacking: plans of the machines on which workers do not fit.
+    """
     needs = nodes[0].wants
     count = sum(node.workers for node in nodes)
     capacity = worker_capacity(nodes)

@@ -143,8 +143,9 @@ def refuse(plan: Plan) -> None:
 def plan_text(plan: Plan) -> str:
     """Return the plan in a few lines: the bytes that the run takes and may take, its largest owners, and remedies."""
     # Grouped by two names of a path, such as learner.actor: single leaves are too many, and one name is too coarse.
-    largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
-    owners = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
+    sizes = group_bytes(plan.owners, depth=2)
+    largest_groups = sorted(sizes, key=lambda group: -sizes[group])[:3]
+    owners = ", ".join(f"{group} {format_bytes(sizes[group])}" for group in largest_groups)
     text = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
     text += f" The largest owners: {owners}."
     return "\n".join([text, *(f"  {line}" for line in plan.suggestions)])
@@ -152,6 +153,7 @@ def plan_text(plan: Plan) -> str:
 
 def budget_text(plan: Plan) -> str:
     """Return the clause about the bytes that the run may take: of the user's budget or of the tightest limit."""
+    # The tightest limit's name, such as that of the container.
     name = min(plan.limits, key=lambda limit: plan.limits[limit])
     limit = f"the limit of this process is {format_bytes(plan.limit_bytes)} ({name})"
     if plan.budget is None:

@@ -56,15 +56,17 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
         CheckpointError: no checkpoint at the URL is whole.
     """
     objects, entries = _list_run_objects(url, say)
-    folder = RunFolder(into if into is not None else RUNS_FOLDER / url.rstrip("/").rpartition("/")[2])
+    run_name = url.rstrip("/").rpartition("/")[2]
+    folder = RunFolder(into if into is not None else RUNS_FOLDER / run_name)
     _require_free_folder(folder, entries)
     # Locked at the store: a process that still trains the run elsewhere would go on at the same time.
-    lock, _ = take_lock(objects)
+    lock, _previous_holder = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: no checkpoint is complete, so the run cannot be resumed from this URL.")
         _fetch_files(objects, folder, entries)
-        write_mirror_file(folder, objects.url, _read_identity(objects) or secrets.token_hex(16))
+        identity = _read_identity(objects) or secrets.token_hex(16)  # a new one if no run has claimed the URL
+        write_mirror_file(folder, objects.url, identity)
         _fetch_file(objects, folder, entries[CONFIG_FILE])
     finally:
         lock.release_()
@@ -82,12 +84,14 @@ def _require_free_folder(folder: RunFolder, entries: Mapping[str, ObjectEntry]) 
             f"{folder.path}: the folder has a run already. Resume it with `flatwater resume {folder.path}`, or give "
             "another folder with --into."
         )
+    # First parts of the names that a fetch of this run writes.
     brought_names = {PurePosixPath(name).parts[0] for name in entries} | {CHECKPOINT_FOLDER, CLAIM_FILE}
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
     # Files of an earlier fetch that was cut off are overwritten, and those that it had only begun do not count.
-    if foreign_names := [
+    foreign_names = [
         name for name in existing_names if name not in brought_names and not name.startswith(LEFTOVER_PREFIXES)
-    ]:
+    ]
+    if foreign_names:
         raise RunError(
             f"{folder.path}: the folder has other files ({foreign_names[0]}). Give another folder with --into."
         )
@@ -116,7 +120,8 @@ def open_run_folder(place: str | Path, say: ShowLine, *, with_shards: bool) -> I
             raise CheckpointError(f"{place}: no checkpoint is complete.")
         # A caller without shards reads no state, and shards may be gigabytes.
         if not with_shards:
-            for name in list_stored_files(objects)[0]:
+            manifest_names, _shards = list_stored_files(objects)
+            for name in manifest_names:
                 write_object(folder.path / name, objects.read(name) or b"")
         _fetch_files(objects, folder, entries)
         _fetch_file(objects, folder, entries[CONFIG_FILE])
@@ -134,18 +139,22 @@ def _list_run_objects(url: str, say: ShowLine) -> tuple[StoredObjects, dict[str,
     entries_by_name = {entry.name: entry for entry in entries if is_record(entry.name)}
     if CONFIG_FILE not in entries_by_name:
         raise no_run_error(objects)
-    foreign = [
+    foreign_names = [
         entry.name
         for entry in entries
         if entry.name not in entries_by_name and entry.name != CLAIM_FILE and not is_lock(entry.name)
     ]
-    if foreign:
-        say(f"{objects.url}: {count_phrase(len(foreign), 'object')} of no run, left there: {', '.join(foreign[:5])}.")
+    if foreign_names:
+        count = count_phrase(len(foreign_names), "object")
+        say(f"{objects.url}: {count} of no run, left there: {', '.join(foreign_names[:5])}.")
     return objects, entries_by_name
 
 
 def small_entries(objects: StoredObjects, say: ShowLine) -> list[ObjectEntry]:
-    """Return the objects of a run without its checkpoints; if a name stops the listing, known names are asked for."""
+    """Return the entries of a run's objects, without its checkpoints.
+
+    If an odd name makes the list unreadable, only objects of known names are looked for.
+    """
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{CHECKPOINT_FOLDER}/")]
     except OddNameError as error:
@@ -164,7 +173,7 @@ def no_run_error(objects: StoredObjects) -> RunError:
 
 
 def _read_identity(objects: StoredObjects) -> str:
-    """Return the identity of the run that claimed the URL; empty if no run has claimed it. It is read with retries.
+    """Return the identity of the run that claimed the URL; empty if no run has claimed it.
 
     Raises:
         DamagedError: the object in which the claim stands holds something else.
@@ -209,7 +218,7 @@ def _fetch_file(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -
         try:
             write_object(folder.path / entry.name, _exact_pieces(objects, entry))
         except (DamagedError, OversizeError):
-            entry = next(iter(objects.find_entries([entry.name])), entry)
+            entry = next(iter(objects.find_entries([entry.name])), entry)  # as before, if the object is gone
             raise
 
     read_with_retries(objects, read)
@@ -235,6 +244,6 @@ def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:
     """Replace the file at the URL by the file of the same name in the copied folder."""
-    open_objects(url).put(
-        path.relative_to(folder.path).as_posix(), read_regular(path, RESULT_BYTES, follow_links=False)
-    )
+    name = path.relative_to(folder.path).as_posix()
+    content = read_regular(path, RESULT_BYTES, follow_links=False)
+    open_objects(url).put(name, content)

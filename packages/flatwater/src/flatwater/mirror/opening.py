@@ -67,7 +67,7 @@ def save_mirror_url(url: str, folder: RunFolder) -> tuple[str, str]:
     base = url.rstrip("/")
     saved_fields = read_mirror_file(folder)
     run_url = saved_fields.get("url", "")
-    # No URL is saved yet, or the saved one is below another base.
+    # No URL is saved yet, or the saved one is not directly below this base.
     if run_url.rpartition("/")[0] != base:
         run_url = f"{base}/{folder.path.absolute().name}"
     identity = saved_fields.get("run") or secrets.token_hex(16)
@@ -167,7 +167,7 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, may_t
         may_take_long: whether to wait as long as bytes move, as after all rounds of a run; else GRACE_SECONDS at most.
     """
     url = mirror.sender.objects.url
-    all_sent = False
+    all_sent = False  # if Ctrl-C ends the wait
     with until_interrupted(), events.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
         all_sent = mirror.finish(timeout=None if may_take_long else GRACE_SECONDS)
     _show_messages(mirror, events)

@@ -46,7 +46,7 @@ def prune_run(place: str | Path, keep: int) -> PruneResult:
 def choose_newest_good(
     newest_last: Sequence[M], keep: int, *, is_whole: Callable[[M], bool], is_good: Callable[[M], bool]
 ) -> list[M]:
-    """Return the last `keep` whole checkpoints up to the newest good one.
+    """Return the newest good checkpoint and the whole ones before it, at most `keep`, newest last.
 
     Args:
         newest_last: checkpoints, or their names.
@@ -85,7 +85,7 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
             manifest for manifest in manifests if manifest not in kept_manifests and not manifest.unread
         ]
         freed_bytes = remove_checkpoints(folder, unwanted_checkpoints)
-    unread_count = len(manifests) - len(kept_manifests) - len(unwanted_checkpoints)
+    unread_count = len(manifests) - len(kept_manifests) - len(unwanted_checkpoints)  # all others
     return PruneResult(
         kept=len(kept_manifests), removed=len(unwanted_checkpoints), bytes=freed_bytes, unread=unread_count
     )
@@ -98,10 +98,11 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         RunError: there is no run with checkpoints at the URL.
     """
     objects = open_objects(url)
-    if not list_stored_files(objects)[0]:
+    manifest_names, _shards = list_stored_files(objects)
+    if not manifest_names:
         raise no_run_error(objects)
     # Locked against writers: a run in training sends shards before the manifest that names them.
-    lock, _ = take_lock(objects)
+    lock, _previous_holder = take_lock(objects)
     try:
         # Listed again under the lock: the list before was only to see whether there is a run.
         names, shard_bytes = list_stored_files(objects)

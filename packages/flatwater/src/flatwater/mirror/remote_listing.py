@@ -31,11 +31,15 @@ def list_mirrored_runs(url: str) -> list[RunLine]:
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: no folder has this URL. Give the URL of a folder of runs.")
     dated_lines = [line for name in objects.folders() for line in _list_mirrored_run(objects, name)]
-    return [line for _, line in sorted(dated_lines, key=lambda dated: dated[0])]
+    dated_lines.sort(key=lambda time_and_line: time_and_line[0])
+    return [line for _time, line in dated_lines]
 
 
 def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """Return time and line of one run: a line with the reason if it is unreadable, no line if there is no run."""
+    """Return the time and the line of one run, as the only item; no item if `name` is no run.
+
+    The line of an unreadable run says why.
+    """
     try:
         return _read_run_line(objects.subfolder(name), name)
     except (FlatwaterError, OSError) as error:
@@ -46,22 +50,22 @@ def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[date
         return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(error)))]
 
 
-def _check_size(file: str, size: int) -> int:
-    """Return the size of a file, after a check that a listing may read so much.
+def _refuse_oversize(file: str, size: int) -> None:
+    """Refuse a file that is too large to be read for a listing.
 
     Raises:
         RunError: the file is larger than a run's file of this name can be.
     """
-    if size > (limit := MAXIMUM_BYTES_BY_FILE.get(file, 1 << 20)):
+    limit = MAXIMUM_BYTES_BY_FILE.get(file, 1 << 20)
+    if size > limit:
         raise RunError(f"{file}: expected at most {format_bytes(limit)}, got {format_bytes(size)}")
-    return size
 
 
 def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """Return the time of a run's last change and its line, as the only item; empty if there is no run."""
     try:
         entries = objects.entries()
-    except OddNameError:
+    except OddNameError:  # an object's name makes the list unreadable: only known names are asked for
         entries = objects.find_entries((*FILES_READ, LOCK_FILE))
     sizes = {entry.name: entry.bytes for entry in entries}
     names = sizes.keys()
@@ -71,21 +75,18 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
         # A copy of the small files, so that the same reader serves folders and URLs.
         folder = RunFolder(Path(scratch) / name)
         for file in sorted(names & {*FILES_READ}):
-            write_object(folder.path / file, objects.pieces(file, _check_size(file, sizes[file])))
+            _refuse_oversize(file, sizes[file])
+            write_object(folder.path / file, objects.pieces(file, sizes[file]))
         line = read_run_line(folder)
-    training = LOCK_FILE in names and has_writer(objects)
+    is_training = LOCK_FILE in names and has_writer(objects)
     # The lock does not count as a change: it is renewed each minute.
     last_change = max(entry.modified for entry in entries if not is_lock(entry.name))
-    return [
-        (
-            last_change,
-            replace(
-                line,
-                state="training" if training else line.state,
-                bytes=sum(entry.bytes for entry in entries),
-                # The user knows the URL, and not the temporary copy.
-                problem=line.problem.replace(str(folder.path), objects.url),
-                changed=f"{last_change.astimezone():%Y-%m-%d %H:%M}",
-            ),
-        )
-    ]
+    own_line = replace(
+        line,
+        state="training" if is_training else line.state,
+        bytes=sum(entry.bytes for entry in entries),
+        # The user knows the URL, and not the temporary copy.
+        problem=line.problem.replace(str(folder.path), objects.url),
+        changed=f"{last_change.astimezone():%Y-%m-%d %H:%M}",
+    )
+    return [(last_change, own_line)]

@@ -104,6 +104,7 @@ class MirrorSender:
         Damaged checkpoints stay, with their shards, and unnamed shards stay while a manifest cannot be read: the
         listing may be wrong, and the next read may succeed. `flatwater prune` removes them.
         """
+        # "" is the run's own folder.
         for folder in ("", CHECKPOINT_FOLDER, f"{CHECKPOINT_FOLDER}/objects", "tensorboard"):
             self.objects.remove_unfinished_writes(folder)
         names, sizes = list_stored_files(self.objects)
@@ -131,9 +132,10 @@ class MirrorSender:
         Raises:
             LockedError: the mirror is ahead of this folder, as the run was continued elsewhere.
         """
+        # Round and step of the folder's newest checkpoint.
         own_state = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
-        newer = [name for name, m in self.manifests.items() if _round_and_step(m) > own_state]
-        for name in reversed(newer):
+        newer_names = [name for name, m in self.manifests.items() if _round_and_step(m) > own_state]
+        for name in reversed(newer_names):
             # Every byte is read, as the listing has shown only sizes.
             manifest = read_remote(self.objects, name)
             if not manifest.damage and is_intact(self.objects, manifest):
@@ -145,7 +147,7 @@ class MirrorSender:
                 )
             self.say(f"mirror: {name} at {self.objects.url} is damaged: it does not count")
             self.protected_shards |= {shard_name(shard.sha256) for shard in self.manifests.pop(name).shards}
-        if newer:
+        if newer_names:  # without the shards that only damaged ones name
             self.shards = {shard_name(shard.sha256) for m in self.manifests.values() for shard in m.shards}
 
     def unsent_bytes(self, manifest: Manifest) -> int:
@@ -218,13 +220,16 @@ class MirrorSender:
         try:
             # Manifests first: a kill in between leaves shards that nobody needs, never a manifest without its shards.
             self.objects.remove(removed_names)
-            self.objects.remove(sorted((self.shards | self.unnamed_shards) - needed_shards - self.protected_shards))
+            unneeded_shards = (self.shards | self.unnamed_shards) - needed_shards - self.protected_shards
+            self.objects.remove(sorted(unneeded_shards))
         except ConfigError as error:  # the credentials may permit writing alone
             if self.may_remove:
                 self.say(f"mirror: old checkpoints cannot be removed: {error}")
             self.may_remove = False
         # Also where the store has refused: what is left there is not asked for again.
-        self.manifests, self.shards, self.unnamed_shards = kept_by_name, needed_shards, set()
+        self.manifests = kept_by_name
+        self.shards = needed_shards
+        self.unnamed_shards = set()
 
     def release_(self) -> None:
         """Release the lock, so that others may write there."""
@@ -239,6 +244,7 @@ def _round_and_step(manifest: Manifest) -> tuple[int, int]:
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
     """Yield the files of a run that are sent besides checkpoints: settings, records, plan, result; no links."""
+    # Names that begin with a dot are locks and unfinished files.
     for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
         if (
             path.is_file()

@@ -71,8 +71,8 @@ class UploadState:
     def enqueue_manifest_(self, manifest: Manifest) -> None:
         """Let a checkpoint wait to be sent, and drop the one that waited; do nothing if this process lost the lock."""
         with self.condition:
-            if self.lost_reason:
-                return  # another process writes there
+            if self.lost_reason:  # another process writes there
+                return
             if self.waiting is not None:
                 self._count_dropped_checkpoint_(self.waiting, manifest)
             self.waiting = manifest
@@ -102,9 +102,10 @@ class UploadState:
         Called in the mirror's thread. Returns False if the thread is to end.
         """
         with self.condition:
-            self.condition.wait_for(lambda: self.run_ended or not self.is_idle, RENEW_SECONDS)
+            self.condition.wait_for(lambda: self.run_ended or not self.is_idle, timeout=RENEW_SECONDS)
             if self.abandoned or (self.is_idle and self.run_ended):
                 return False
+            # `sending` stays None where only the lock must be renewed.
             self.sending, self.waiting = self.waiting, None
             self.bytes_left = 0 if self.sending is None else self.unsent_bytes(self.sending)
         return True
@@ -115,7 +116,10 @@ class UploadState:
             return self.run_ended and self.waiting is None
 
     def count_bytes_(self, count: int) -> bool:
-        """Count sent bytes. Returns False if the checkpoint is no longer wanted: the run ends and a newer one waits."""
+        """Count sent bytes. Returns whether the checkpoint is still wanted.
+
+        It is not if the run has ended and a newer checkpoint waits, or if the run no longer waits for the thread.
+        """
         with self.condition:
             self.bytes_left = max(0, self.bytes_left - count)
             self.sent_bytes += count
@@ -131,7 +135,8 @@ class UploadState:
             if self.failing_since is not None:
                 duration = format_duration(time.monotonic() - self.failing_since)
                 self.messages.append(f"mirror: {self.url} works again, after {duration}")
-            self.sending, self.failing_since, self.trouble, self.bytes_left = None, None, "", 0
+            self.sending, self.bytes_left = None, 0
+            self.failing_since, self.trouble = None, ""
             self.files_pending = self.files_pending and not is_last
 
     def record_failure_(self, reason: str, consequence: str) -> None:
@@ -144,22 +149,27 @@ class UploadState:
                 self.messages.append(f"mirror: {reason}. {consequence}, and the upload is tried again")
 
     def requeue_after_failure_(self, reason: str, pause: float) -> None:
-        """Let the checkpoint that was being sent wait again; return after `pause` seconds, or less if the run ends."""
+        """Record a failure, let the checkpoint that was being sent wait again, and pause.
+
+        Args:
+            reason: reason of the failure.
+            pause: seconds of the pause, which the end of the run shortens.
+        """
         with self.condition:
             self.record_failure_(reason, "The run goes on")
             self.put_back_()
             # At most a second once the run has ended, as `Mirror.finish` waits for this thread.
             if self.run_ended:
-                self.condition.wait_for(lambda: self.abandoned, min(pause, 1.0))
+                self.condition.wait_for(lambda: self.abandoned, timeout=min(pause, 1.0))
             else:
-                self.condition.wait_for(lambda: self.run_ended, pause)
+                self.condition.wait_for(lambda: self.run_ended, timeout=pause)
 
     def put_back_(self) -> None:
         """Let the checkpoint that was being sent wait again; drop it if a newer checkpoint waits."""
         with self.condition:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending
-            elif self.sending is not None and self.waiting is not None:
+            elif self.sending is not None and self.waiting is not None:  # the waiting one is newer
                 self._count_dropped_checkpoint_(self.sending, self.waiting)
             self.sending, self.bytes_left = None, 0
 

@@ -80,7 +80,7 @@ class Mirror:
         return self.state.status_line()
 
     def finish(self, *, timeout: float | None = None) -> bool:
-        """Wait until the thread has sent everything and released the store's lock; then have it give up what is left.
+        """Wait until the thread has sent everything and released the store's lock; at the timeout it gives up the rest.
 
         Args:
             timeout: most seconds to wait; None waits as long as bytes are being sent.
@@ -90,11 +90,12 @@ class Mirror:
         """
         state, began = self.state, time.monotonic()
         with state.condition:
-            state.run_ended, state.files_pending = True, not state.lost_reason
+            state.run_ended = True
+            state.files_pending = not state.lost_reason  # the last files, if this process may still write there
             state.condition.notify_all()
         # Joined for short times: the deadline moves while bytes are sent.
         while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, timeout):
-            self._thread.join(0.1)
+            self._thread.join(timeout=0.1)
         with state.condition:
             state.abandoned = True
             state.condition.notify_all()
@@ -104,7 +105,8 @@ class Mirror:
         """Return the time, by `time.monotonic`, until which `finish`, called at `began`, waits."""
         if timeout is not None:
             return began + timeout
-        return max(began, self.state.last_moved) + (SLOW_SECONDS if self.state.failing_since is None else STILL_SECONDS)
+        patience = SLOW_SECONDS if self.state.failing_since is None else STILL_SECONDS
+        return max(began, self.state.last_moved) + patience
 
     def _say(self, line: str) -> None:
         # In any thread: an append to a deque is atomic.

@@ -24,6 +24,7 @@ from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import surviving_stream
 
 KIND_WIDTH = 7
+"""Width of the column with the kind of an event in run.log."""
 MAXIMUM_LINE = 2_000
 """Most characters of a line in run.log."""
 
@@ -117,28 +118,28 @@ class RunLog:
         with suppress(OSError):
             # The last line may be torn, by a kill or a full disk: then the next line begins with a line break.
             self._file = append_regular(path)
-            size = os.fstat(self._file.fileno()).st_size
-            self._last_line_is_torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+            descriptor = self._file.fileno()
+            size = os.fstat(descriptor).st_size
+            self._last_line_is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"  # the last byte
 
     def on_event(self, event: Event) -> None:
         """Append the event as a line of run.log; count a line that the disk refuses, and report it with the next."""
         # Without control characters, as names in the line may come from somebody else's files.
         text = " ".join(escape_controls(event.line).split())[:MAXIMUM_LINE]
-        gap = (
+        gap_line = (
             f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing_lines} lines are missing here\n"
             if self._missing_lines
             else ""
         )
-        line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
+        line = f"{gap_line}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
+        content = b"\n" + line if self._last_line_is_torn else line
         try:
             # One `write` for all, so that another reader never sees a part of the line.
-            written_bytes = (
-                0 if self._file is None else self._file.write(b"\n" + line if self._last_line_is_torn else line)
-            )
+            written_bytes = 0 if self._file is None else self._file.write(content)
         except (OSError, ValueError):  # the disk is full or gone; the console has shown the line
             self._missing_lines += 1
             return
-        is_whole = written_bytes == len(line) + self._last_line_is_torn  # True is 1: the line break before the line
+        is_whole = written_bytes == len(content)  # a disk that becomes full takes a part
         self._missing_lines = 0 if is_whole else self._missing_lines + 1
         self._last_line_is_torn = not is_whole
 

@@ -32,16 +32,14 @@ def log_look(folder: RunFolder, round_: int) -> str:
         ) from error
     sentence = f"look number {look_count} at the holdout of this run, logged in {folder.looks.name}"
     looks_by_others = _count_looks_by_others(folder)
-    return (
-        f"{sentence}; other runs in the same folder looked {looks_by_others} "
-        f"{'time' if looks_by_others == 1 else 'times'} at the same data"
-        if looks_by_others
-        else sentence
-    )
+    if not looks_by_others:
+        return sentence
+    noun = "time" if looks_by_others == 1 else "times"
+    return f"{sentence}; other runs in the same folder looked {looks_by_others} {noun} at the same data"
 
 
 def _count_looks_by_others(folder: RunFolder) -> int:
-    """Return the number of looks by other runs with the same data in the same folder; 0 if data have no fingerprint."""
+    """Return the number of looks by runs next to this one that have the same data; 0 if data have no fingerprint."""
     fingerprint = _data_fingerprint(folder)
     if fingerprint is None:
         return 0
@@ -65,8 +63,7 @@ def _count_looks(folder: RunFolder) -> int:
 def _data_fingerprint(folder: RunFolder) -> str | None:
     """Return the hash of a run's data in its newest checkpoint; None if there is none or it cannot be read."""
     with suppress(FlatwaterError, OSError):
-        data: Any = next(
-            (manifest.facts.get("data") for manifest in reversed(list_checkpoints(folder.checkpoints))), None
-        )
+        manifests = list_checkpoints(folder.checkpoints)  # the newest is last
+        data: Any = manifests[-1].facts.get("data") if manifests else None
         return data.get("fingerprint") if isinstance(data, dict) else None
     return None

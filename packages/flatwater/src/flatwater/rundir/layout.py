@@ -130,9 +130,9 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
     """
     folder = path if path is not None else RUNS_FOLDER
     parents = folder.absolute().parents
-    # Runs with a folder `checkpoints` that contains this folder.
-    runs = (RunFolder(parent) for child, parent in pairwise(parents) if child.name == "checkpoints")
-    if any(run.config.is_file() for run in runs):
+    # Parents of each folder `checkpoints` that contains this folder; a run, if they have a config.toml.
+    outer_folders = (RunFolder(parent) for child, parent in pairwise(parents) if child.name == "checkpoints")
+    if any(outer.config.is_file() for outer in outer_folders):
         raise RunError(f"--run {folder}: lies among the checkpoints of another run. Choose another folder.")
     try:
         if path is None:
@@ -177,7 +177,7 @@ def open_folder(path: Path) -> RunFolder:
     folder = RunFolder(path)
     if not folder.config.is_file():
         reason = "It is not a folder." if path.exists() else "The folder does not exist."
-        if path.is_file() and path.suffix == ".json":
+        if path.is_file() and path.suffix == ".json":  # most likely a result of `flatwater watch`
             reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
         elif path.is_file() and path.suffix in {".safetensors", ".pt2", ".onnx"}:
             reason = "It is an exported policy: give the folder of its run, or play it from Python by `flatwater.load`."
@@ -199,7 +199,7 @@ def _inner_run_hint(path: Path) -> str:
 
 def recorded_rounds(folder: RunFolder) -> int:
     """Return the number of rounds in metrics.jsonl, as its last line says; 0 if there is no such file."""
-    record, _ = read_last(folder.metrics, "round")
+    record, _round = read_last(folder.metrics, "round")
     return 0 if record is None else int(record["round"])
 
 

@@ -91,7 +91,7 @@ def list_runs(folder: Path) -> list[RunLine]:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """Return the folders of the runs of a group of seeds; else the folder itself if it is a run, or nothing."""
+    """Return the folders of the runs in a group of seeds; of another folder, itself if it is a run, else nothing."""
     with suppress(RunError, OSError):  # a folder that cannot be read must not end the list
         if runs := begun_runs(path):
             return runs
@@ -104,7 +104,7 @@ def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
 
 
 def named_number(line: RunLine, name: str) -> float | None:
-    """Return a number of a run by its name in the result or in the last round's metrics; None if the run has none.
+    """Return a run's number `name`: of its result, else of the last round's metrics; None if neither has it.
 
     The name `score` is the score of a finished run; before the end, scores of runs do not compare.
     """
@@ -121,18 +121,22 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     """
     names = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
     if lines and all(named_number(line, name) is None for line in lines):
-        similar = get_close_matches(name, names, n=3, cutoff=0.5) or names[:8]
+        similar = get_close_matches(name, names, n=3, cutoff=0.5) or names[:8]  # some examples, if none is similar
         raise ConfigError(
             f"--sort {short_repr(name)}: no run in the folder has this number. Give a metric, such "
             f"as {', '.join(similar)}."
         )
+    # A missing number counts as the lowest. The sort is stable: runs with equal numbers keep their order.
     numbers = [-inf if (number := named_number(line, name)) is None else number for line in lines]
     order = sorted(range(len(lines)), key=lambda index: -numbers[index])
     return [lines[index] for index in order]
 
 
 def shown_score(line: RunLine, sort: str | None) -> str:
-    """Return the number `sort` of a run as text, by which the list is sorted; for None, its score with its title."""
+    """Return the text of a run's number: the number `sort`, by which a list is sorted; for None, its score with title.
+
+    Empty if the run has no such number.
+    """
     if sort is not None:
         return "" if (number := named_number(line, sort)) is None else f"{number:.4g}"
     return line.shown
@@ -151,7 +155,7 @@ def newest_run(folder: Path, *states: str) -> Path:
     lines = list_runs(folder) if folder.is_dir() else []
     for state in states:
         if names := [line.name for line in lines if line.state == state]:
-            return folder / names[-1]
+            return folder / names[-1]  # a list ends with the latest change
     state_names = " or ".join(states)
     raise RunError(
         f"{folder}: no run in this folder is {state_names}. Give a run's folder; `flatwater runs FOLDER` lists runs."
@@ -203,20 +207,21 @@ def describe_run(folder: RunFolder) -> RunLine:
     settings = read_settings(folder)
     recipe = read_description(folder, settings)
     rounds = read_rounds(settings, str(folder.config))
-    record, curve_value = read_last(folder.metrics, recipe.judged_curve[1])
+    _title, metric = recipe.judged_curve
+    record, curve_value = read_last(folder.metrics, metric)  # the last round, and the curve's last number
     numbers: Mapping[str, float] = {} if record is None else record
     rounds_done = int(numbers.get("round", 0))
     # The state is read first: a run that was resumed still has the result of its earlier end.
     state = run_state(folder, rounds_done, rounds)
     result = _read_numbers(folder, recipe) if state == "finished" else {}
-    headline, score, score_text = _headline_result(recipe, result, curve_value)
+    score_title, score, score_text = _headline_result(recipe, result, curve_value)
     return RunLine(
         name=folder.path.name,
         state=state,
         trainer=recipe.name,
         done=rounds_done,
         rounds=rounds,
-        measured=headline,
+        measured=score_title,
         score=score,
         shown=score_text,
         bytes=sum(islice(_file_sizes(folder.path), MAXIMUM_FILES)),  # a lower bound where there are more
@@ -225,7 +230,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
         origin=origin_text(folder, settings),
-        doubt=next(iter(read_inexact_reasons(folder)), ""),
+        doubt=next(iter(read_inexact_reasons(folder)), ""),  # the first reason
     )
 
 
@@ -257,13 +262,14 @@ def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, .
 def _headline_result(
     recipe: Description, result: Mapping[str, float], curve_value: float | None
 ) -> tuple[str, float | None, str]:
-    """Return the title of a run's score, the score, and both as text: of its result, or, before, of its main curve.
+    """Return a run's score as title, number, and text of both: that of its result, or before of its main curve.
 
-    Without either, the score is None and the text is empty.
+    Without either, the number is None and the text is empty.
     """
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]
+        # The title of the number in the table of results, if it is there.
         title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
         return title, value, f"{title} {headline.write(value)}"
     title, _ = recipe.judged_curve

@@ -40,7 +40,7 @@ def _short_text(value: object) -> str:
 
 
 def changed_settings(old_settings: Mapping[str, Any], new_settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ, by name, each with the value before and now; None stands for a missing value."""
+    """Return the old and the new value of each setting that differs, by name; None stands for a missing value."""
     return {
         name: (old_settings.get(name), new_settings.get(name))
         for name in {**old_settings, **new_settings}
@@ -80,7 +80,10 @@ def first_round(folder: RunFolder) -> int:
 
 
 def origin_text(folder: RunFolder, settings: Mapping[str, Any]) -> str:
-    """Return a phrase on the run that this run began from, for lists and pages; empty if there is none."""
+    """Return a phrase on the run that this run began from, for lists and pages; empty if it began from none.
+
+    A run takes another run's weights (`from_run`), or as a fork its whole state.
+    """
     if settings.get("from_run") is not None:
         return escape_controls(f"began with the weights of {settings['from_run']}")
     try:

@@ -7,12 +7,14 @@ from flatwater.rundir.layout import RunFolder
 
 
 def plugin_folder_kind(group: str, folder: Path) -> str | None:
-    """Return the kind of a folder: the first row of a group whose file it has; None for a run and for others.
+    """Return the kind of a folder: the name of the first row in a group whose file it has; None for other folders.
 
     Args:
         group: `pages` or `comparisons`, whose rows begin with a file's name.
         folder: any path.
     """
-    if RunFolder(folder).config.is_file():  # a run may have a file of the same name, such as result.json
+    if RunFolder(folder).config.is_file():  # a run is no such folder, but may have the same file, such as result.json
         return None
-    return next((kind for kind, (marker, _) in group_rows(group).items() if (folder / marker).is_file()), None)
+    # A row has the name of the file that marks its folders, and the path of a function.
+    rows = group_rows(group)
+    return next((kind for kind, (marker, _function) in rows.items() if (folder / marker).is_file()), None)

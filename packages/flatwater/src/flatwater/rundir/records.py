@@ -142,8 +142,12 @@ def _parse_worker(record: Mapping[str, Any]) -> WorkerLine:
 
 def _parse_effort(record: Mapping[str, Any]) -> Effort:
     """Return a phase's record in a ledger's record as an `Effort`; its peak is None if none was measured."""
-    seconds, cpu_seconds = _number_or_zero(record, "seconds"), _number_or_zero(record, "cpu_seconds")
-    return Effort(seconds, cpu_seconds, _whole_number(record, "steps"), _optional_whole(record, "peak"))
+    return Effort(
+        seconds=_number_or_zero(record, "seconds"),
+        cpu_seconds=_number_or_zero(record, "cpu_seconds"),
+        steps=_whole_number(record, "steps"),
+        peak=_optional_whole(record, "peak"),
+    )
 
 
 def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
@@ -209,7 +213,7 @@ def summarize_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[A
     summaries: dict[str, AlarmSummary] = {}
     for record in records:
         for text in alarm_texts(record, path):
-            kind, _, message = text.partition(": ")
+            kind, _, message = text.partition(": ")  # as `alarm_texts` has it
             round_ = record["round"]
             earlier = summaries.get(kind, AlarmSummary(kind, message, count=0, first_round=round_, last_round=round_))
             summaries[kind] = replace(earlier, last_message=message, count=earlier.count + 1, last_round=round_)
@@ -279,11 +283,11 @@ def largest_groups(lines: Iterable[LedgerLine], maximum: int) -> list[str]:
     for line in lines:
         for name, size in group_bytes(line.owned, depth=OWNER_DEPTH).items():
             peaks[name] = max(peaks.get(name, 0), size)
-    return sorted(peaks, key=lambda name: (-peaks[name], name))[:maximum]
+    return sorted(peaks, key=lambda name: (-peaks[name], name))[:maximum]  # of equal peaks by name
 
 
 def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
-    """Return resident bytes by part; the parts add up: base, files, `groups` of owners, others, slack, unaccounted."""
+    """Return the resident bytes in parts, by name; their sum is all. Owners in no group of `groups` are one part."""
     sizes = group_bytes(line.owned, depth=OWNER_DEPTH)
     group_sizes = {name: sizes.get(name, 0) for name in groups}
     return {
@@ -307,6 +311,7 @@ def planned_and_held_rows(plan: Plan, line: LedgerLine) -> list[tuple[str, int, 
     A larger owner of the plan that the ledger does not list holds 0 bytes.
     """
     rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
+    # The ledger lists no scalars, and no owner that held nothing.
     unlisted_owners = {path: size for path, size in plan.owners.items() if path not in line.owned}
     held_scalar_bytes = line.owned_bytes - sum(line.owned.values())
     if held_scalar_bytes or unlisted_owners:
@@ -336,5 +341,5 @@ def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
 
 
 def latest_findings(findings: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
-    """Return the last report, with its round, of each finding: a finding is reported again under its fingerprint."""
+    """Return the last report of each finding, with its round; reports of one finding have the same fingerprint."""
     return list({finding.fingerprint: (round_, finding) for round_, finding in findings}.values())

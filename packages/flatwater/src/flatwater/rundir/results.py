@@ -55,11 +55,16 @@ def _check_result(content: object, recipe: Recipe | Description) -> None:
     # Effects of features and columns on a trader's decisions; results of other recipes have none.
     for name in ("effects", "column_effects"):
         shares = content.get(name) or {}
-        _require_numbers(shares, shares, allow_none=False)
+        _require_numbers(shares, names=shares, allow_none=False)  # every field
 
 
 def _require_numbers(row: object, names: Iterable[str], *, allow_none: bool = True) -> None:
-    """Raise TypeError or ValueError if a field of `row` is not a number, or, with `allow_none`, None or missing."""
+    """Refuse a row in which a field of `names` is no number; with `allow_none` it may also be None or missing.
+
+    Raises:
+        TypeError: the row has no fields.
+        ValueError: a field is not a number.
+    """
     if not isinstance(row, dict):
         raise TypeError(f"{short_repr(row)}: expected keys and values")
     for name in names:

@@ -39,7 +39,7 @@ class BuiltRun(Run):
         return f"{self.config.trainer}: a state of {format_bytes(self.plan.total_bytes)}"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the returns of each player on held-out episodes, or on those of the holdout, as a result for JSON."""
+        """Play held-out episodes, or those of the holdout, with all players. Returns the result with their returns."""
         split = "holdout" if holdout else "held-out"
         returns = self.returns(self.config, self.trainer.run, FIRST_SEEDS[split])
         rows = return_rows({name: np.asarray(values, np.float64) for name, values in returns.items()})
@@ -61,8 +61,10 @@ class _RecipeFunctions(Generic[C, S]):
 
     def plan(self, config: C) -> Plan:
         """Return the memory plan of a run, from its state and phases on the meta device."""
-        smaller = smaller_settings(config, [Knob(*knob) for knob in self.knobs.items()])
+        knobs = [Knob(setting=setting, owner=owner) for setting, owner in self.knobs.items()]
+        smaller = smaller_settings(config, knobs)
         device = find_device(config.device)
+        # Such a run has no constants besides its settings.
         return plan_one_process(
             config, device, lambda settings: (settings, self.build(settings, META)), self._measure_peaks, smaller
         )
@@ -70,10 +72,11 @@ class _RecipeFunctions(Generic[C, S]):
     def _measure_peaks(self, config: C, run: S) -> dict[str, int]:
         """Return the peak temporary bytes of the first step of each phase in `tried`, run on the meta device."""
         steps = {phase.name: phase.step_ for phase in self.phases(config, run) if phase.name in self.tried}
+        # 0: the number of the first step, which each step function takes.
         return {name: peak_bytes(partial(step_, 0)) for name, step_ in steps.items()}
 
     def compose(self, config: C) -> BuiltRun:
-        """Return a new run with its whole state allocated; refuse it before if its plan does not fit."""
+        """Allocate the whole state of a new run, and return the run; refuse it before if its plan does not fit."""
         plan = self.plan(config)
         refuse_unfit(plan, config)
         run = allocate_planned_state(lambda: self.build(config, find_device(config.device)), plan)
@@ -116,8 +119,8 @@ def make_recipe(
             round="round", short_title="round", columns=_curve_columns(curves), dispensable=frozenset()
         ),
         "journal": "journal",
-        "title": "{episodes} {split} {episodes:episode}",
-        "headline": Headline("return", "return", "{:.2f}", baseline, f"{baseline} {{}}"),
+        "title": "{episodes} {split} {episodes:episode}",  # such as `8 held-out episodes`
+        "headline": Headline(title="return", key="return", form="{:.2f}", against=baseline, said=f"{baseline} {{}}"),
         "numbers": RETURN_NUMBERS,
         "said": ("episodes", "split", "first_seed", "note"),
         "trained_on": lambda settings: str(settings.get("env", settings.get("trainer"))),

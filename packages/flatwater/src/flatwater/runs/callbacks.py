@@ -82,10 +82,11 @@ NO_CALLBACKS = Callbacks()
 
 
 def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the functions that were given in Python, or, where none was given, those that the settings name.
+    """Return the functions given in Python, and in place of each missing one the function that the settings name.
 
     Raises:
-        ConfigError: a setting names no function, what was given in Python is none, or is not given again.
+        ConfigError: a setting names no function, an object given in Python is no function, or the function of a resumed
+            run was given in Python and is not given again.
     """
     on_round, on_episode = functions.on_round, functions.on_episode
     if on_round is not None:
@@ -94,12 +95,13 @@ def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN
         check_takes_one_argument(on_episode, "on_episode", "a function that takes an episode")
     if on_round is None and config.on_round is not None:
         on_round = find_function(config.on_round, field="on_round", takes="a round")
-    name = config.on_episode if isinstance(config, EpisodesRunConfig) else None
-    if on_episode is None and name == PYTHON_OBJECT:
+    # Only runs that play episodes have the setting.
+    episode_setting = config.on_episode if isinstance(config, EpisodesRunConfig) else None
+    if on_episode is None and episode_setting == PYTHON_OBJECT:
         raise ConfigError(
             f"on_episode = {PYTHON_OBJECT!r}: the run was begun with a function that was given in Python, and goes on "
             "with it alone: flatwater.resume(run, on_episode=...)"
         )
-    if on_episode is None and name is not None:
-        on_episode = find_function(name, field="on_episode", takes="an episode")
+    if on_episode is None and episode_setting is not None:
+        on_episode = find_function(episode_setting, field="on_episode", takes="an episode")
     return Callbacks(on_round, on_episode)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def catch_up(
         checkpoint_config = from_mapping(
             CheckpointConfig, _settings_table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
         )
-        # `mirror.json` has the URL of the run's own folder, which lies below the wanted URL.
+        # The argument, else the setting, else the URL in `mirror.json` without its last part, which is the run's name.
         parent_url = (
             to or _mirror_url(settings, config_file) or read_mirror_file(folder).get("url", "").rpartition("/")[0]
         )
@@ -80,7 +81,7 @@ def catch_up(
         mirrored_names = {manifest.file.name for manifest in sender.manifests.values()}
         missing = [manifest for manifest in _intact_checkpoints(folder) if manifest.file.name not in mirrored_names]
         for manifest in missing:
-            _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
+            _retry_store(partial(sender.send_, manifest), say)
         # Files after the checkpoints, so that records at the store have no round that cannot be resumed there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
@@ -94,7 +95,7 @@ def _intact_checkpoints(folder: RunFolder) -> list[Manifest]:
 
 
 def _settings_table(settings: Mapping[str, Any], name: str, file: str) -> Mapping[str, Any]:
-    """Return one table of a run's unchecked settings; empty if it is missing. Other settings are not read.
+    """Return one table of a run's unchecked settings; empty if it is missing.
 
     Raises:
         ConfigError: the setting is not a table.
@@ -127,4 +128,4 @@ def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None
             time.sleep(pause)
         else:
             return
-    work()
+    work()  # the last try, whose error is the caller's

@@ -123,7 +123,7 @@ class RunConfig:
 
 
 def explain_renamed_settings(**settings: str) -> dict[str, str]:
-    """Return messages for names of earlier versions or other libraries: `old_name=` the setting in its place."""
+    """Return a message for each name of an earlier version or another library; `old_name=` the setting in its place."""
     return {name: f"no setting has this name: expected {setting}" for name, setting in settings.items()}
 
 
@@ -219,10 +219,15 @@ MAXIMUM_KEY = MAXIMUM_NAME - len("info/")
 
 
 def drop_total_steps(config: T, names: Collection[str]) -> T:
-    """Return the settings with `total_steps` 0 if the user gives `rounds` now, among `names`: the later wish counts."""
+    """Return the settings; if the user gives `rounds` now, without `total_steps`, which would set `rounds` again.
+
+    Args:
+        config: the settings.
+        names: names of the settings that the user gives now.
+    """
     if "rounds" not in names or not isinstance(config, EpisodesRunConfig):
         return config
-    return cast("T", replace(config, total_steps=0))
+    return cast("T", replace(config, total_steps=0))  # 0: left out
 
 
 def without_env_workers(config: E) -> E:
@@ -246,8 +251,9 @@ def check_workers_run(config: WorkersRunConfig) -> None:
     check_run(config)
     if config.workers != 1:
         # Workers get the state as NumPy arrays, which lie in the CPU's memory.
-        with_workers = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
-        require(config.device == "cpu", "device", config.device, f"cpu {with_workers}")
+        reason = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
+        require(config.device == "cpu", "device", config.device, f"cpu {reason}")
+    # A single worker is the run's own process, which is on this machine.
     expected = "left out with one worker. Give --workers, or --cluster '' at a resume"
     require(not config.cluster or config.workers != 1, "cluster", config.cluster, expected)
 
@@ -257,16 +263,18 @@ def check_episodes_run(config: EpisodesRunConfig) -> None:
     check_run(config)
     read_arguments(config.env_args, "env_args")
     keys = config.info_keys
+    # `escape_controls` changes a text that has control characters.
     are_names = all(key.strip() and escape_controls(key) == key and len(key.encode()) <= MAXIMUM_KEY for key in keys)
     expected = f"keys of an info in plain text, of at most {MAXIMUM_KEY} bytes, each once"
     require(are_names and len(keys) == len(set(keys)), "info_keys", [*keys], expected)
     if config.total_steps:
-        # Set in the frozen object, before anybody reads it: enough whole rounds for all steps.
+        # Set in the frozen object, before anybody reads it: the steps in rounds, rounded up.
         object.__setattr__(config, "rounds", -(-config.total_steps // config.steps_of_round))
 
 
 def check_run(config: RunConfig) -> None:
     """Check the settings that all runs share, apart from the bounds of single fields."""
+    # `budget_bytes` itself refuses a text that is no amount.
     require(config.budget_bytes != 0, "budget", config.budget, "an amount of memory, such as 8GiB")
     require(
         len(config.trackers) == len(set(config.trackers)), "trackers", config.trackers, "names of trackers, each once"

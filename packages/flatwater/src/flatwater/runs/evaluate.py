@@ -52,7 +52,7 @@ def evaluate(
         config = with_changes(read_config(folder, where=run), changes)
         use_threads(config.threads)
         composed_run, manifest = restore_run(config, folder, say)
-        if reason := composed_run.too_early():
+        if reason := composed_run.too_early():  # empty if the run can be scored
             raise RunError(f"{run}: {reason}. Resume the run first.")
         # The video is prepared before anything is played, so that a refusal costs no time and no use of the holdout.
         recorder = None if video is None else _prepare_video(composed_run, folder, video)
@@ -69,7 +69,7 @@ def evaluate(
 
 
 def _prepare_video(composed_run: Run, folder: RunFolder, file: Path) -> Video:
-    """Return the video of a restored run, of which nothing is drawn yet.
+    """Return a video of a restored run, before its first frame.
 
     Raises:
         ConfigError: the run's environments cannot be drawn.
@@ -89,7 +89,7 @@ def plan_evaluation(
     video: Path | None = None,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> Plan:
-    """Return the memory plan of `evaluate`: that of the run, as it is built whole, and that of a video."""
+    """Return the memory plan of `evaluate`, which builds the whole run; with `video`, its memory is added."""
     if video is not None:
         check_video(video)
     with open_run_folder(run, say, with_shards=False) as folder:
@@ -120,7 +120,7 @@ def _play_holdout(
         other_files = [
             file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}
         ]
-        # The result is sent last, so that a reader of the result finds the other files.
+        # What the recipe wrote besides comes first: a reader who finds the result then finds the other files.
         for file in (*other_files, folder.holdout):
             if file.is_file():
                 send_back(str(run), folder, file)
@@ -133,6 +133,7 @@ def _score_and_write(composed_run: Run, folder: RunFolder, say: Callable[[str], 
         composed_run.write_result(folder)
     except RunError as error:
         say(f"the result was not saved: {error}")
+        # `write_result` returns nothing, so the episodes are played once more.
         return composed_run.score(holdout=False)
     # Read from the file, so that the printed result is the written one.
     result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow_links=False))

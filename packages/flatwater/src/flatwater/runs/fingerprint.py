@@ -40,8 +40,10 @@ def saved_run_facts(
     """
     settings = saved_facts.get("config")
     if isinstance(settings, Mapping):
+        # `former_tables`: tables that earlier versions did not write, with the values that held then.
         settings = {**config.former_tables, **settings}
-    completed_settings = _with_added_defaults(settings, to_mapping(type(config)()), current_facts["config"])
+    defaults = to_mapping(type(config)())
+    completed_settings = _with_added_defaults(settings, defaults, current_facts["config"])
     return {"config": completed_settings, "data": _without_host_text(saved_facts.get("data"))}
 
 
@@ -59,12 +61,12 @@ def _with_added_defaults(
         return saved_settings
     settings = dict(saved_settings)
     for name, default in defaults.items():
-        table = current_settings.get(name)
+        current_table = current_settings.get(name)
         if name not in saved_settings and name in current_settings:
             settings[name] = default
         # A table on both sides: settings may have been added within it.
-        elif name in saved_settings and isinstance(default, Mapping) and isinstance(table, Mapping):
-            settings[name] = _with_added_defaults(saved_settings[name], default, table)
+        elif name in saved_settings and isinstance(default, Mapping) and isinstance(current_table, Mapping):
+            settings[name] = _with_added_defaults(saved_settings[name], default, current_table)
     return settings
 
 
@@ -90,6 +92,7 @@ def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a
     commands for events are left out, as they change no number.
     """
     named_codes = find_named_code(type(config), to_mapping(config))
+    # Without a module: a command. `declared.trains`: a tracker, a callback or a command, which no evaluation uses.
     return {
         code.value: dict(text_hashes(code.module)) for code in named_codes if code.module and not code.declared.trains
     }
@@ -118,7 +121,7 @@ def changed_sources(saved_sources: object, config: Any) -> list[str]:  # noqa: A
 
 
 def saved_arithmetics(saved_facts: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the results of `arithmetic_hash` on all machines that have computed a run, from facts of checkpoints."""
+    """Return the results of `arithmetic_hash` on all machines that computed a run, from its checkpoints' facts."""
     arithmetics: set[str] = set()
     for facts in saved_facts:
         # Checkpoints of other versions may lack some facts.
@@ -179,5 +182,6 @@ def describe_version_changes(
     return [
         f"{name} {saved_versions[name]} {save_phrase}, {current[name]} {current_name}"
         for name in current
+        # None: the checkpoint lacks this fact.
         if name not in exempt_names and saved_versions.get(name) not in (None, current[name])
     ]

@@ -84,11 +84,12 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     if isinstance(config, PresetSettings) and config.preset != parent_config.preset:
         raise ConfigError("--preset: a fork goes on with the settings of its run. Give those that shall be others.")
     parent_settings = flat_settings(to_mapping(parent_config))
-    changed_names = changed_settings(parent_settings, flat_settings(to_mapping(recipe.prepare(config))))
+    fork_settings = flat_settings(to_mapping(recipe.prepare(config)))  # as the fork's folder will have them
+    changes = changed_settings(parent_settings, fork_settings)
     _require_unedited_settings(
         folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.changeable_settings
     )
-    origin = Origin(parent=str(folder.path.absolute()), round=rounds_done, changed=changed_names)
+    origin = Origin(parent=str(folder.path.absolute()), round=rounds_done, changed=changes)
     return Parent(folder, parent_config, checkpoint, origin)
 
 
@@ -133,7 +134,7 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
         if _first_name(name) not in config.changeable_settings
     }
     # The parent's initial run is built first, and released: two runs are never in memory.
-    parent_initial = _initial_values(parent.config, data) if training_changes else {}
+    initial_values = _initial_values(parent.config, data) if training_changes else {}
     # Without `from_run`, which only the beginning of the parent needed: the whole state is restored below.
     composed_run = compose_as_begun(replace(config, from_run=None), parent.config, data)
     # Without the paths of data, which only a run that is built knows: its data are compared by content below.
@@ -142,20 +143,20 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
     if changes:
         composed_run.begin_()  # tests the exactness of the environment, which may have changed
     else:
-        composed_run.doubts.extend(read_inexact_reasons(parent.folder))
+        composed_run.doubts.extend(read_inexact_reasons(parent.folder))  # the parent's doubts hold for the fork
     _require_data(composed_run, parent, changes)
     # Leaves that begin with another value under the new settings keep that value; all others get the parent's.
-    overwritten_leaves = [
+    kept_leaves = [
         (leaf, value)
         for leaf, value in _numbers_and_generators(composed_run.trainer.run)
         # By text, as NaN does not equal NaN.
-        if leaf.path in parent_initial and repr(parent_initial[leaf.path]) != repr(value)
+        if leaf.path in initial_values and repr(initial_values[leaf.path]) != repr(value)
     ]
     try:
         restore_state_(composed_run.trainer.run, parent.checkpoint)
     except LeavesDifferError as error:
         raise _leaves_error(recipe_of_config(config), parent, changes, error) from error
-    for leaf, value in overwritten_leaves:
+    for leaf, value in kept_leaves:
         _write_value_(leaf, value)
     earlier_doubts = len(composed_run.doubts)
     composed_run.rebuild_()
@@ -183,7 +184,7 @@ def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
         with explain_os_errors(source):
             try:
                 file = open_regular(source, follow_links=False)
-            except FileNotFoundError:
+            except FileNotFoundError:  # the parent wrote no such records
                 continue
             with file:
                 write_object(target, (line for line in file if survives_resume(line, parent.origin.round)))
@@ -198,6 +199,7 @@ def compose_as_begun(config: Any, parent_config: Any, data: object) -> Run:  # n
         data: facts of the data in a checkpoint; a panel may have more days by now.
     """
     recipe = recipe_of_config(config)
+    # With settings that cut grown data to the days of the beginning; only the building needs them.
     begun_config = recipe.begun_on(config, parent_config, data if isinstance(data, Mapping) else {})
     composed_run = recipe.compose(begun_config)
     return composed_run if begun_config == config else replace(composed_run, config=config)
@@ -213,6 +215,7 @@ def _numbers_and_generators(root: object) -> Iterator[tuple[Leaf, Scalar | bytes
     for leaf in leaves(root):
         if isinstance(leaf.value, torch.Generator):
             yield leaf, leaf.value.get_state().numpy().tobytes()
+        # A number in a tuple or a frozen dataclass never changes.
         elif isinstance(leaf.value, Scalar) and not is_immutable(leaf.owner):
             yield leaf, leaf.value
 
@@ -256,7 +259,7 @@ def _leaves_error(
 ) -> ConfigError:
     """Return the error about leaves that differ from the parent's; it names the settings that change leaves."""
     owners = recipe.plan(parent.config).owners
-    # Each setting is planned alone, as only some of them change leaves. The plan has the bytes of every leaf.
+    # Each setting is planned alone, as only some change leaves. A plan has the bytes of every leaf, by path.
     culprits = [
         name
         for name, (_, new_value) in changes.items()
@@ -270,7 +273,7 @@ def _leaves_error(
 
 
 def _changed_leaf_bytes(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the bytes of leaves by path with one setting changed; None if it cannot be changed alone."""
+    """Return the bytes of leaves by path with one setting changed; None if that change alone is refused."""
     try:
         return recipe.plan(with_settings(config, {name: value}, "the fork")).owners
     except (ConfigError, KeyError):
@@ -278,10 +281,12 @@ def _changed_leaf_bytes(recipe: Recipe, config: Any, name: str, value: object) -
 
 
 def _setting_names(changed_names: Collection[str], trainer: str) -> str:
+    """Return the changed settings as options, for the beginning of a message; the recipe's name if none has changed."""
     return ", ".join(f"--{name.replace('_', '-')}" for name in changed_names) or trainer
 
 
 def _fork_remedy(parent: Parent, trainer: str) -> str:
+    """Return the end of a message: how to go on where a fork is refused."""
     return (
         "Leave these settings as they were, or begin a new run with its weights alone: flatwater train "
         f"{trainer} --from-run {parent.folder.path}"

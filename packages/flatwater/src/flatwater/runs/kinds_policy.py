@@ -24,7 +24,8 @@ class KindsPolicy:
 
     def __init__(self, policies: Mapping[str, TrainedPolicy], spaces: Spaces) -> None:
         """Keep the policies by kind, and the spaces of the world that they were trained in."""
-        self.policies, self._spaces = dict(policies), spaces
+        self._spaces = spaces
+        self.policies = dict(policies)
         """Policy of each kind of agents, by the kind's name."""
         self.generator = torch.Generator().manual_seed(0)
         """Generator from which all agents' actions are drawn."""
@@ -101,7 +102,7 @@ class KindsPolicy:
         *,
         agent: str | None = None,
     ) -> tuple[Any, Any]:
-        """Return actions and the memory after them, as `TrainedPolicy.predict`; of a dict by agent both are dicts.
+        """Return actions, and the memory after them, as `TrainedPolicy.predict`; for a dict by agent, two dicts.
 
         Args:
             observation: observations by agent, or with `agent` an observation, or several.
@@ -121,7 +122,8 @@ class KindsPolicy:
         }
         # None for a policy without a memory.
         states = {name: agent_state for name, (_, agent_state) in results.items() if agent_state is not None}
-        return {name: action for name, (action, _) in results.items()}, states or None
+        actions = {name: action for name, (action, _) in results.items()}
+        return actions, states or None
 
     def on_rows(self) -> "KindsOnRows":
         """Return the policies for the world's arrays."""
@@ -150,8 +152,11 @@ class KindsOnRows:
         actions: Array = np.zeros(self._shape, self._action_type)
         # `[None]` adds the axis of environments, of which there is one; `[0]` takes it away.
         for rows, policy in self._policies:
+            # None for a kind whose actions are always legal, even if other kinds have masks.
             own_legal = None if legal is None or not rows.kind.spaces.masked else rows.read_legal(legal[None])[0]
-            rows.write_actions_(actions, policy.act(rows.read_obs(obs[None])[0], own_legal)[None])
+            own_obs = rows.read_obs(obs[None])[0]
+            own_actions = policy.act(own_obs, own_legal)
+            rows.write_actions_(actions, own_actions[None])
         (env_actions,) = actions
         return np.asarray(env_actions)
 
@@ -171,5 +176,5 @@ def _require_dict(obs: Any) -> ByAgent:  # noqa: ANN401  (whatever the user give
 
 
 def _agent_value(values: ByAgent | None, agent: str) -> Any:  # noqa: ANN401  (a mask, or a memory)
-    """Return an agent's value in a dict by agent; None without one."""
+    """Return an agent's value in a dict by agent; None if there is no dict, or no such agent in it."""
     return None if values is None else values.get(agent)

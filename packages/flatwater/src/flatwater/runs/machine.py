@@ -27,6 +27,7 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"device = {name!r}: expected cpu, cuda or cuda:N") from error
+    # Without a number, `cuda` is device 0.
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device = {name!r}: torch finds {torch.cuda.device_count()} CUDA devices on this machine. "
@@ -63,7 +64,7 @@ def cuda_devices() -> list[str]:
 
 
 def use_threads(count: int) -> int:
-    """Set torch's number of threads; 0 stands for the cores that no other process uses now. Returns the number."""
+    """Set and return torch's number of threads; a `count` of 0 takes as many as cores are free now."""
     threads = count or free_cores()
     torch.set_num_threads(threads)
     return threads

@@ -72,8 +72,7 @@ class MemoryContract:
     def __post_init__(self) -> None:
         """Measure `base_bytes`, the memory before the first round."""
         release_freed_memory()  # memory that building the run has freed must not count to the base
-        # Without the compiler's bytes: the statement of each round adds all of this process's, those of an earlier run
-        # too.
+        # Without the compiler's bytes, those of an earlier run too: each round's measurement adds all of them again.
         self.base_bytes = base_bytes(self.measure_owned_bytes_()) - compiler_bytes()
 
     def measure_owned_bytes_(self) -> dict[str, int]:
@@ -91,14 +90,14 @@ class MemoryContract:
                 # Pages that nobody has written to yet are not in RAM, such as the end of a replay that still fills.
                 resident = touched_bytes(leaf_address(leaf.value), leaf_bytes[leaf.path])
                 if resident == leaf_bytes[leaf.path]:
-                    self.fully_resident.add(leaf.path)
+                    self.fully_resident.add(leaf.path)  # not asked for again
                 leaf_bytes[leaf.path] = resident
         return leaf_bytes | self.extra_bytes()
 
     def is_over_budget_(self) -> bool:
         """Return whether the run has come to its budget and must stop; sets `breach`. Cheap enough for every step."""
         if self._used_bytes() >= STOP_BUDGET_SHARE * self.plan.budget_bytes:
-            # Before the verdict: memory that is freed, and only kept for the next step, is given back.
+            # Measured again without memory that is freed already and only kept by the allocator.
             release_freed_memory()
             used_bytes = self._used_bytes()
             self.breach = used_bytes if used_bytes >= STOP_BUDGET_SHARE * self.plan.budget_bytes else 0
@@ -111,9 +110,11 @@ class MemoryContract:
         return torch.cuda.memory_reserved(self.device) if is_cuda else footprint().resident + self.elsewhere()
 
     def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
-        """Measure memory after a round. Returns the ledger's statement, and new findings about growth.
+        """Measure memory after a round. Returns what was measured, and new findings about growth.
 
-        `efforts` are those since the last measurement, by phase and by part of a step.
+        Args:
+            round_: number of the round.
+            efforts: efforts since the last measurement, by phase and by part of a step.
         """
         statement = take_statement(self.measure_owned_bytes_(), base=self.base_bytes + compiler_bytes())
         reading = Reading(
@@ -128,7 +129,8 @@ class MemoryContract:
             limit=int(STOP_BUDGET_SHARE * self.plan.budget_bytes),
             rates=self._step_rates(efforts),
         )
-        # The seconds of `CENSUS_SHARE` that are not used yet; near the budget the monitor ignores them.
+        # Seconds that a census may take now: what is left of `CENSUS_SHARE`, or any number unless it is paced. Near the
+        # budget the monitor ignores them.
         seconds = max(0.0, CENSUS_SHARE * time.process_time() - self.monitor.cost_seconds) if self.paced else inf
         return statement, self.monitor.observe(reading, seconds=seconds)
 
@@ -147,7 +149,7 @@ class MemoryContract:
         """Return the round's line in ledger.jsonl, in bytes.
 
         Args:
-            statement: the settled memory of the round.
+            statement: memory at the end of the round.
             efforts: effort of each phase.
             envs: environments alive in this process.
             peak: highest resident bytes of the round; 0 if peaks are not counted.
@@ -202,7 +204,7 @@ def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
         numbers["workers"] = sum(worker["private"] for worker in workers)
         # Absolute differences, so that a leaf above its plan does not cancel a leaf below its plan.
         numbers["workers_unplanned"] = sum(sum(map(abs, worker["unplanned"].values())) for worker in workers)
-    card = record["cuda"] or {"allocated": 0, "reserved": 0}
+    card = record["cuda"] or {"allocated": 0, "reserved": 0}  # None on a CPU
     system = {f"system/gpu_memory_{name}_MB": card[name] / 1e6 for name in ("allocated", "reserved")}
     system["system/rss_MB"] = record["resident"] / 1e6
     return {f"memory/{name}": float(value) for name, value in (owners | numbers).items()} | system
@@ -216,7 +218,8 @@ def ledger_text(record: Mapping[str, Any]) -> str:
         ("owned", record["owned_bytes"]),
         ("slack", record["slack"]),
     )
-    total, unaccounted_mb = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
+    total = f"{record['resident'] / 1e6:.0f} MB"
+    unaccounted_mb = record["unaccounted"] / 1e6
     # Below 0, counted pages are no longer resident: the system has taken them back.
     last_term = (
         f" + {unaccounted_mb:.1f} unaccounted"

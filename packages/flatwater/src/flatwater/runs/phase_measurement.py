@@ -36,9 +36,9 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
     Raises:
         ConfigError: a phase refuses the user's settings or code.
     """
-    # Without a fork where a driver of the process would break in it, or where autograd refuses to work in one, as its
-    # threads have begun: in a second run of one program on a GPU, or after some exports with torch's CUDA builds. There
-    # the bytes of imported modules are not planned, so the modules may stay.
+    # By phase; a text is the message of an error; None asks for a measurement without a fork. That is needed where a
+    # driver would break in a fork, or where autograd refuses to work in one, as its threads have begun: in a second run
+    # of one program on a GPU, or after some exports with torch's CUDA builds. Then imported modules stay, unplanned.
     try:
         bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _measure_in_fork(transients))
     except AbortedForkError:  # autograd's threads of two devices may begin at once in a fork, and abort it
@@ -51,15 +51,17 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
 
 
 def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
-    """Return the result of `_measure_phases`, a fault of the user's code as text; None if autograd refuses a fork."""
-    # In a fork of this process, which ends when the answer is given.
+    """Return bytes by phase, or the message of an error of the user's; None if autograd refuses to work in a fork.
+
+    Called in the fork, which ends with the answer.
+    """
     try:
         bytes_or_reason = _measure_with_stand_ins(transients)
     except (RuntimeError, UserCodeError) as error:
         if AUTOGRAD_REFUSES_FORK in str(error):
             return None
         if isinstance(error, UserCodeError):
-            return str(error)
+            return str(error)  # as text, since a fork cannot raise in its parent
         raise
     # A check of the user's own network tells autograd's refusal as a fault of the network.
     is_refusal = isinstance(bytes_or_reason, str) and AUTOGRAD_REFUSES_FORK in bytes_or_reason
@@ -67,28 +69,32 @@ def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, i
 
 
 def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the result of `_measure_phases`, with stand-ins for torch's compiler and sympy, to save their imports."""
-    # In a fork of this process, which ends when the answer is given: the stand-ins would break a later use of torch's
-    # compiler in the parent.
+    """Return the result of `_measure_phases`, with stand-ins for torch's compiler and sympy, to save their imports.
+
+    Called only in a fork, which ends with the answer: the stand-ins would break a later use of torch's compiler.
+    """
     # Meta kernels import the compiler (0.8 CPU seconds and 46 MB) only to be left alone by it, and sympy (0.7 CPU
     # seconds) only to ask whether sizes are symbols. Here sizes are numbers, so the answers are known.
+    size_answers: dict[str, Any] = dict.fromkeys(SYMBOL_QUERIES, lambda size, *_, **__: size)
+    size_answers |= {"is_nested_int": lambda _: False, "has_guarding_hint": lambda _: True}
+    size_answers |= {"free_unbacked_symbols": lambda _: (), "sym_eq": _are_equal}
+    size_answers |= {"sym_and": lambda *answers: all(answers), "sym_or": lambda *answers: any(answers)}
     contents: dict[str, dict[str, Any]] = {
         "torch._dynamo": {"disable": lambda kernel, *_, **__: kernel},
-        "torch.fx.experimental.symbolic_shapes": dict.fromkeys(SYMBOL_QUERIES, lambda size, *_, **__: size)
-        | {"is_nested_int": lambda _: False, "has_guarding_hint": lambda _: True, "free_unbacked_symbols": lambda _: ()}
-        | {"sym_and": lambda *answers: all(answers), "sym_or": lambda *answers: any(answers), "sym_eq": _are_equal},
+        "torch.fx.experimental.symbolic_shapes": size_answers,
         "sympy": {"Basic": type("Basic", (), {})},
     }
     stand_ins = {name: ModuleType(name) for name in contents if name not in sys.modules}
     for name, module in stand_ins.items():
         vars(module).update(contents[name])
     if compiler := stand_ins.get("torch._dynamo"):
-        vars(torch)["_dynamo"] = compiler
+        vars(torch)["_dynamo"] = compiler  # kernels read it as an attribute of torch, too
     sys.modules.update(stand_ins)
     try:
         return _measure_phases(transients)
     except (AttributeError, ImportError, UserCodeError):
-        # Another version of torch, or the user's code, may need more of a module than its stand-in has.
+        # Another version of torch, or the user's code, may need more of a module than its stand-in has. The compiler's
+        # stand-in stays: kernels would only import the compiler to be left alone by it.
         for name in stand_ins.keys() - {"torch._dynamo"}:
             del sys.modules[name]
         return _measure_phases(transients)
@@ -100,7 +106,7 @@ def _are_equal(left: object, right: object) -> bool:
 
 
 def _measure_phases(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the planned bytes of each phase, or the message of a ConfigError: a fork can return text, not raise."""
+    """Return the bytes to plan for each phase, or the message of a ConfigError: a fork cannot raise in its parent."""
     try:
         return {phase: int(KERNEL_FACTOR * size) for phase, size in transients().items()}
     except ConfigError as error:

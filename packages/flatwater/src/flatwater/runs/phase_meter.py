@@ -61,14 +61,14 @@ class PhaseMeter:
             self.phase_ends.append(("", self.make_event()))
 
     def count_(self, phase: str, *, ends: bool = True) -> None:
-        """Count a finished step to its phase; after the phase's last step, add its time and memory as well.
+        """Count a finished step to its phase; after the phase's last step, add the phase's time and memory as well.
 
         Args:
             phase: name of the phase that was at work.
             ends: whether this was the phase's last step of the round.
         """
         self.steps += 1
-        # Not after every step: reading the CPU clock is a system call, and resetting a peak a write to /proc.
+        # Not after every step: to read the CPU clock is a system call, and to reset the peak a write to /proc.
         if ends:
             self.end_part_(phase)
 
@@ -76,13 +76,14 @@ class PhaseMeter:
         """Add the time and memory since the last call to a phase that ends or is interrupted now."""
         wall_time = time.monotonic()
         cpu_time = time.process_time()
-        rise = self._take_peak_rise_() if self.counts_peaks else None
+        peak_rise = self._take_peak_rise_() if self.counts_peaks else None
         # Without a step since the last call, as between two phases, the time belongs to no phase.
         if self.steps:
             wall_seconds, cpu_seconds = wall_time - self.last_wall_time, cpu_time - self.last_cpu_time
-            effort = Effort(seconds=wall_seconds, cpu_seconds=cpu_seconds, steps=self.steps, peak=rise)
+            effort = Effort(seconds=wall_seconds, cpu_seconds=cpu_seconds, steps=self.steps, peak=peak_rise)
             self.phase_efforts[phase] = self.phase_efforts[phase] + effort if phase in self.phase_efforts else effort
-        self.last_wall_time, self.last_cpu_time, self.steps = wall_time, cpu_time, 0
+        self.last_wall_time, self.last_cpu_time = wall_time, cpu_time
+        self.steps = 0
         if self.make_event is not None:
             self.phase_ends.append((phase, self.make_event()))
 
@@ -98,7 +99,8 @@ class PhaseMeter:
         seconds: dict[str, float] = {}
         # The only wait for the device in a round: a wait in each step would leave the device idle.
         if self.phase_ends:
-            self.phase_ends[-1][1].synchronize()
+            _, last_end = self.phase_ends[-1]
+            last_end.synchronize()
         for (_, begin), (phase, end) in pairwise(self.phase_ends):
             milliseconds = begin.elapsed_time(end)
             seconds[phase] = seconds.get(phase, 0.0) + milliseconds / 1000
@@ -117,11 +119,11 @@ class PhaseMeter:
         rise = None if peak is None else max(0, peak - self.last_resident)
         self.last_resident = footprint().resident
         self.highest = max(self.highest, peak or 0)
-        reset_peak()
+        reset_peak()  # the system counts the next peak from here
         return rise
 
 
 def sum_efforts(earlier: Mapping[str, Effort], later: Mapping[str, Effort]) -> dict[str, Effort]:
-    """Return the sum of two efforts for each phase; a phase may be missing in one of the mappings."""
+    """Return each phase's effort in both mappings together; a phase may be missing in one of them."""
     sums = {name: earlier[name] + later[name] for name in earlier.keys() & later.keys()}
     return {**earlier, **later, **sums}

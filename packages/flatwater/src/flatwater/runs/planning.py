@@ -76,16 +76,16 @@ def make_plan(
     phases = phase_bytes(transients, extra_bytes)
     # A worker computes one phase at a time, so it needs the bytes of the largest phase, not of all together.
     worker_peak = max((size for phase, size in phases.items() if phase not in here), default=0)
-    base = WORKER_BYTES + (RAY_BYTES if apart else 0)
+    worker_base = WORKER_BYTES + (RAY_BYTES if apart else 0)
+    mirror_owner = {} if config.mirror is None else {BUFFER_OWNER: QUEUE_BYTES}
     return Plan(
-        # A mirror's queue is an owner next to the state's.
-        owners={**owners, **({} if config.mirror is None else {BUFFER_OWNER: QUEUE_BYTES})},
+        owners={**owners, **mirror_owner},
         transients=phases,
         # On a GPU the process's own pages are in other memory than the plan's.
         base_bytes=resident_bytes() + LAZY_LIBRARY_BYTES if device.type == "cpu" else 0,
         limits=device_limits(device),
         budget=config.budget_bytes,
-        workers=[base + sum(state.values()) + worker_peak for state in workers],
+        workers=[worker_base + sum(state.values()) + worker_peak for state in workers],
         worker_owners=workers,
         worker_transients=worker_peak if workers else 0,
         apart=apart,
@@ -152,9 +152,10 @@ def with_advice(
         suggestions.append(
             f"budget: expected more than the {format_bytes(plan.base_bytes)} that interpreter and libraries take alone"
         )
-    for change, group, smaller in alternatives:
-        reduced_owners = group_bytes(plan_owners(smaller), depth=1)
-        if current_bytes[group] - reduced_owners[group] > MINIMUM_SAVED_SHARE * sum(current_bytes.values()):
+    for change, group, smaller_config in alternatives:
+        reduced_owners = group_bytes(plan_owners(smaller_config), depth=1)
+        saved_bytes = current_bytes[group] - reduced_owners[group]
+        if saved_bytes > MINIMUM_SAVED_SHARE * sum(current_bytes.values()):
             suggestions.append(
                 f"{change}: {group} would take {format_bytes(reduced_owners[group])} "
                 f"instead of {format_bytes(current_bytes[group])}"
@@ -177,12 +178,13 @@ class Knob:
 
 
 def smaller_settings(config: C, knobs: Iterable[Knob]) -> Iterator[Alternative[C]]:
-    """Yield the configuration with the setting of one knob halved, for each knob that can be halved."""
+    """Yield for each knob that can be halved the change as text, its owner, and the changed configuration."""
     for knob in knobs:
         value = attrgetter(knob.setting)(config)
         unit = knob.unit(config)
+        # Half, rounded down to a multiple of the unit.
         smaller_value = max(value // 2 // unit * unit, knob.least(config))
-        if 0 < smaller_value < value:
+        if 0 < smaller_value < value:  # else the setting is at its smallest value, or off
             yield f"{knob.setting} = {smaller_value}", knob.owner, with_setting(config, knob.setting, smaller_value)
 
 
@@ -206,7 +208,7 @@ def plan_one_process(
         config: settings of the run.
         device: device of the run, whose memory is planned.
         build: returns the constants and the state of a run, from its settings, on the meta device.
-        transients: runs each phase there, from constants and state, and returns the most bytes of its tensors.
+        transients: runs each phase on the meta device, from constants and state. Returns the most bytes of its tensors.
         alternatives: changes of the settings that may make the run smaller.
     """
     setup, run = build(config)
@@ -215,7 +217,8 @@ def plan_one_process(
 
     @close_open_envs()  # else environments of a suggestion would stay open in a run that starts over budget
     def plan_owners(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (a RunConfig of any kind)
-        return nbytes(build(other)[1])
+        _setup, state = build(other)
+        return nbytes(state)
 
     return with_advice(plan, alternatives, owners, plan_owners)
 
@@ -223,8 +226,9 @@ def plan_one_process(
 def device_limits(device: torch.device) -> dict[str, int]:
     """Return each limit, by name, on the device's memory: the most bytes that this process can use there."""
     if device.type == "cuda":
+        free_bytes, _total_bytes = torch.cuda.mem_get_info(device)
         # Memory that this process has reserved is not free, yet it can use it.
-        return {str(device): torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)}
+        return {str(device): free_bytes + torch.cuda.memory_reserved(device)}
     return memory_limits()
 
 
@@ -236,7 +240,7 @@ def refuse_unfit(plan: Plan, config: RunConfig) -> None:
             has no space for a worker.
     """
     if config.start_over_budget:
-        refuse_nodes(plan.nodes)
+        refuse_nodes(plan.nodes)  # a worker without a machine could not start at all
     else:
         refuse(plan)
 

@@ -4,7 +4,8 @@
 - `.onnx`: a program that ONNX Runtime and its like can run.
 - `.safetensors`: weights by name, with a header from which `flatwater.load` rebuilds the policy.
 
-Every form holds a JSON description of its inputs and outputs.
+Every form holds a JSON description of its inputs and outputs. `plan_export` plans the memory of an export, and
+`read_policy` rebuilds the policy of a .safetensors file.
 """
 
 import io
@@ -107,7 +108,7 @@ class ExportablePolicies(Protocol):
 
 
 def export_files(policy: ExportablePolicy | ExportablePolicies, file: Path) -> dict[Path, PolicyExport]:
-    """Return what an export to `file` writes: one file, or a file for each policy, with its name behind the stem."""
+    """Return the policy for each file that an export to `file` writes: `file`, or for several policies `STEM-NAME`."""
     if isinstance(policy, ExportablePolicies):
         exports = policy.to_exports()
         return {file.with_stem(f"{file.stem}-{name}"): policy_export for name, policy_export in exports.items()}
@@ -119,7 +120,7 @@ RunProgram = Callable[..., tuple[Tensor, ...]]
 
 
 def mask_input(spaces: Spaces) -> dict[str, str]:
-    """Return the name and description of the input of masks; empty where actions have none."""
+    """Return the name and description of the masks as a program's input; empty where actions have no masks."""
     if not spaces.masked:
         return {}
     lists = f", the flags of the lists of {', '.join(map(str, spaces.choices))} in a row" if spaces.choices else ""
@@ -127,7 +128,7 @@ def mask_input(spaces: Spaces) -> dict[str, str]:
 
 
 def example_mask(spaces: Spaces, rows: int) -> Tensor:
-    """Return random masks, bool [rows, R], with a legal action in each list."""
+    """Return random masks, bool [rows, R], with a legal action in each list; the same ones in each call."""
     rng = torch.Generator().manual_seed(1)
     lists = torch.rand(rows, spaces.legal, generator=rng).split_with_sizes([*spaces.lists], 1)
     # The largest number of each list is above its own half.
@@ -148,9 +149,11 @@ def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
     weights = sum(tensor.nbytes for tensor in policy.tensors.values())
     example = policy.example(1)
     example_bytes = (TRACED_ROWS + COMPARED_ROWS) * sum(tensor.nbytes for tensor in example)
+    # Where inputs are small, a forward pass takes little beside the copies of the weights.
     run_forward = _bind_meta_forward(policy, example) if policy.measure_forward else lambda: None
     other_bytes = COPIES_IN_MEMORY * weights + example_bytes + LIBRARY_BYTES[suffix]
     phases = phase_bytes(
+        # Loading runs nothing on the meta device: its bytes are `loading_bytes`.
         transients=lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(run_forward)},
         extra_bytes={LOAD_PHASE: policy.loading_bytes, EXPORT_PHASE: other_bytes},
     )
@@ -175,7 +178,9 @@ def _bind_meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Cal
 
 
 def export(policy: ExportablePolicy | ExportablePolicies, file: Path, budget: str | None = None) -> float:
-    """Write a policy as one file, or several policies as a file each (`export_files`); see `write_exports`.
+    """Write a policy as one file, or several policies as a file each (`export_files`).
+
+    Returns the largest difference between the outputs of both, and raises further errors, as `write_exports`.
 
     Args:
         policy: a policy of `flatwater.load`.
@@ -209,17 +214,19 @@ def write_exports(exports: Mapping[Path, PolicyExport], budget: str | None) -> f
 
 
 def _write_export(policy_export: PolicyExport, file: Path) -> float:
-    """Write one policy; result and errors are those of `write_exports`."""
+    """Write one policy. Returns the largest difference of its outputs, and raises errors, as `write_exports`."""
     with torch.no_grad(), _silence_exporter():
-        content, run_written = FORMS[file.suffix](policy_export)
+        content, run_program = FORMS[file.suffix](policy_export)
         inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those of the tracing
-        difference = _largest_difference(_to_tuple(policy_export.module(*inputs)), run_written(*inputs))
+        expected = _to_tuple(policy_export.module(*inputs))
+        difference = _largest_difference(expected, run_program(*inputs))
     if not difference <= MAXIMUM_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
             f"{MAXIMUM_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
+    # Recorded as this user's, so that `flatwater.load` may import the code that the header names.
     settings = _header_settings(policy_export.recipe, policy_export.header)
     if file.suffix == WEIGHTS_SUFFIX and (named_codes := list_named_code(settings, file)):
         remember_trust(settings, file, named_codes, _log.warning, extra_values=policy_export.header)
@@ -237,7 +244,9 @@ def _largest_difference(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]
     differences = []
     for expected_part, actual_part in zip(expected, actual, strict=True):
         exact = expected_part.double()  # float64, so that the difference itself is not rounded
-        differences.append(float(((exact - actual_part.double()).abs() / exact.abs().clamp(min=1)).max()))
+        difference = (exact - actual_part.double()).abs()
+        relative_difference = difference / exact.abs().clamp(min=1)
+        differences.append(float(relative_difference.max()))
     return max(differences)
 
 
@@ -248,6 +257,7 @@ def _to_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
     """Return the module as a traced program, for 1 to `MAXIMUM_ROWS` rows."""
     rows = torch.export.Dim("rows", min=1, max=MAXIMUM_ROWS)
+    # The same `Dim` for all inputs: they have as many rows as each other.
     shapes = tuple({axis: rows} for axis in policy.axes)
     return torch.export.export(policy.module.eval(), policy.example(TRACED_ROWS), dynamic_shapes=shapes)
 
@@ -255,9 +265,8 @@ def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
 def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .pt2 file, and a function that runs the program loaded from these bytes."""
     content = io.BytesIO()
-    torch.export.save(
-        _trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.description, indent=1)}
-    )
+    about = json.dumps(policy.description, indent=1)
+    torch.export.save(_trace_program(policy), content, extra_files={ABOUT_FILE: about})
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
     return content.getvalue(), lambda *arguments: _to_tuple(program(*arguments))
 
@@ -278,7 +287,12 @@ def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     input_names, output_names = [*policy.inputs], [*policy.outputs]
     try:
         onnx_program = torch.onnx.export(
-            _trace_program(policy), (), dynamo=True, verbose=False, input_names=input_names, output_names=output_names
+            _trace_program(policy),
+            (),  # example inputs, which a traced program has already
+            dynamo=True,
+            verbose=False,
+            input_names=input_names,
+            output_names=output_names,
         )
     except torch.onnx.errors.OnnxExporterError as fault:
         raise ConfigError(
@@ -306,7 +320,8 @@ def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     # A copy: safetensors refuses tensors that share storage.
     tensors = {name: tensor.contiguous().clone() for name, tensor in policy.tensors.items()}
     content: bytes = save(tensors, metadata={METADATA_KEY: header})
-    module = rebuild_policy("the exported policy", header, load(content), is_our_file=True).to_export().module
+    policy_from_file = rebuild_policy("the exported policy", header, load(content), is_our_file=True)
+    module = policy_from_file.to_export().module
     return content, lambda *inputs: _to_tuple(module(*inputs))
 
 
@@ -379,10 +394,8 @@ def rebuild_policy(source: str, description: str, tensors: Mapping[str, Tensor],
         if header.format != FORMAT:
             raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301  (caught below, where the file is named)
         settings = _header_settings(header.recipe, header.header)
-        recipe = find_recipe(
-            header.recipe,
-            GIVEN_PERMIT if is_our_file else request_permit(settings, Path(source), extra_values=header.header),
-        )
+        permit = GIVEN_PERMIT if is_our_file else request_permit(settings, Path(source), extra_values=header.header)
+        recipe = find_recipe(header.recipe, permit)
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301  (caught below, where the file is named)
         return recipe.rebuild(header.header, tensors)

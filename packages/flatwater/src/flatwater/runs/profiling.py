@@ -57,7 +57,7 @@ def profiled_rounds(text: str) -> range:
     match = _ROUNDS_FORM.fullmatch(text)
     if match is None:
         raise ConfigError(f"--profile {short_repr(text)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
-    first_round, last_round = int(match[1]), int(match[2] or match[1])
+    first_round, last_round = int(match[1]), int(match[2] or match[1])  # a single round ends with itself
     if not 1 <= first_round <= last_round < first_round + MAXIMUM_ROUNDS:
         raise ConfigError(
             f"--profile {short_repr(text)}: expected 1 to {MAXIMUM_ROUNDS} rounds, counted from 1, "
@@ -138,9 +138,10 @@ class Profiler:
 
     def begin_(self, round_: int) -> None:
         """Start the first trace of the round that begins, if it is one of the rounds to record."""
-        self._round, self._phase = round_, ""
+        self._round, self._phase = round_, ""  # no phase of this round has a trace yet
         if round_ in self.rounds and (next_step := self._next_step()):
-            self._start_trace_(*next_step, step_limit=0)
+            phase, step = next_step
+            self._start_trace_(phase, step, step_limit=0)  # a trace of one step
 
     def after_step_(self) -> None:
         """After a step of the run, keep the open trace for the next step, or write it and start the trace that follows.
@@ -150,27 +151,30 @@ class Profiler:
         if self._round not in self.rounds:
             return
         next_step = self._next_step()
-        same_phase = next_step is not None and next_step[0] == self._phase
-        step_limit = 0
+        is_same_phase = next_step is not None and next_step[0] == self._phase
+        step_limit = 0  # of a second trace of the phase; 0 for no such trace
         if self._recorder is not None:
             self._done_steps += 1
-            if next_step is not None and same_phase and self._has_room():
-                self._label_step_(f"{next_step[0]} {next_step[1]}")
+            if next_step is not None and is_same_phase and self._has_room():
+                phase, step = next_step
+                self._label_step_(f"{phase} {step}")
                 return
+            # The trace is full, or the phase has ended.
             operations = self._end_trace_()
             # The first trace of a phase gives the operations of one step, and so the number of steps of the second.
             step_limit = 0 if self._step_limit else MAXIMUM_OPERATIONS // max(1, operations)
-            self._show_omitted_steps_(operations, phase_continues=same_phase and not step_limit)
+            self._show_omitted_steps_(operations, phase_continues=is_same_phase and not step_limit)
         # A second trace of the same phase, or the first of the next phase. `rounds` is empty after a full disk.
-        if next_step is not None and self._round in self.rounds and (step_limit or not same_phase):
-            self._start_trace_(*next_step, step_limit=step_limit if same_phase else 0)
+        if next_step is not None and self._round in self.rounds and (step_limit or not is_same_phase):
+            phase, step = next_step
+            self._start_trace_(phase, step, step_limit=step_limit if is_same_phase else 0)
 
     def _show_omitted_steps_(self, operations: int, *, phase_continues: bool) -> None:
         """Print which steps of the phase are not recorded, if any are not, after a trace with this many operations.
 
         Args:
-            operations: operations in the trace; a phase of which one step has too many is recorded no more.
-            phase_continues: whether steps of the phase follow for which no further trace is made.
+            operations: operations in the trace; if its only step has too many, the phase is recorded no more.
+            phase_continues: whether further steps of the phase follow, and none of them is recorded.
         """
         if operations > MAXIMUM_OPERATIONS and self._done_steps == 1:
             self._oversized_phases.add(self._phase)
@@ -187,7 +191,7 @@ class Profiler:
         return self._done_steps < self._step_limit and heap_growth < MAXIMUM_OPERATIONS * RECORDED_BYTES
 
     def after_round_(self, round_: int) -> None:
-        """Begin the next round in the profiler, once `round_` is complete and saved."""
+        """Start the first trace of the next round, if it is one to record; called when `round_` is saved."""
         self.begin_(round_ + 1)
 
     def close(self) -> None:
@@ -198,6 +202,7 @@ class Profiler:
     def _next_step(self) -> tuple[str, int] | None:
         """Return the phase and the number, from 1, of the step that comes next; None after the round's last step."""
         progress, phases = self.trainer.progress, self.trainer.phases
+        # From the phase at work on; phases without steps in this round are passed over.
         for index in range(progress.phase, len(phases)):
             done_steps = progress.step if index == progress.phase else 0
             if done_steps < phases[index].steps():
@@ -209,7 +214,10 @@ class Profiler:
 
         Nothing is recorded of a phase in `_oversized_phases`.
         """
-        self._phase, self._first_step, self._step_limit, self._done_steps = phase, first_step, step_limit, 0
+        self._phase = phase
+        self._first_step = first_step
+        self._step_limit = step_limit
+        self._done_steps = 0
         if phase in self._oversized_phases:
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler's library prints to stderr
@@ -225,8 +233,9 @@ class Profiler:
         # Unset first, so that `close` does not write the same trace again after a fault.
         recording, self._recorder = self._recorder, None
         assert recording is not None  # noqa: S101  (the callers check it)
-        self._label_step_("")
+        self._label_step_("")  # ends the label of the last step
         recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        # No step is complete where the run stops within the first one.
         last_step = self._first_step + max(0, self._done_steps - 1)
         steps = f"{self._first_step}-{last_step}" if last_step > self._first_step else f"{self._first_step}"
         path = self.folder / f"round-{self._round:06}-{self._phase}-{steps}.json.gz"
@@ -235,7 +244,7 @@ class Profiler:
             operations = _export_trace(recording, path)
             size = path.stat().st_size
         except (OSError, RuntimeError) as error:
-            self.rounds = range(0)
+            self.rounds = range(0)  # nothing more is recorded
             reason = f"the trace of round {self._round} cannot be written ({error})"
             self.events.show_line(f"{reason}. Recording ends, and the run goes on")
             return 0
@@ -273,13 +282,13 @@ def _export_trace(recording: profile, path: Path) -> int:
     with TemporaryDirectory(dir=path.parent, prefix=".") as temporary:  # no other user can put a link into it
         raw_file, packed_file = Path(temporary, "trace.json"), Path(temporary, "trace.json.gz")
         recording.export_chrome_trace(str(raw_file))  # type: ignore[no-untyped-call]  # torch's own has no types
-        blocks = -(-raw_file.stat().st_size // BLOCK_BYTES)
+        blocks = -(-raw_file.stat().st_size // BLOCK_BYTES)  # rounded up
         with raw_file.open("rb") as source, gzip.open(packed_file, "wb", compresslevel=6) as target:
             for _ in count_steps("MiB of a trace", range(blocks)):
                 block = source.read(BLOCK_BYTES)
                 operations += block.count(OPERATION_MARK)
                 target.write(block)
-        if not block.rstrip().endswith(b"}"):
+        if not block.rstrip().endswith(b"}"):  # a trace is one JSON object
             raise OSError("the file is incomplete: the disk may be full")  # torch raises nothing in that case
         os.replace(packed_file, path)  # noqa: PTH105  (both lead through the descriptor of the folder)
     return operations

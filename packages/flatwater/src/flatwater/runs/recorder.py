@@ -137,11 +137,13 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Set up the schedules, and let gathered rounds be written before any other event of the run is shown."""
-        self.known_path, config = self.folder.path, self.composed_run.config
-        self.memory_schedule = WorkSchedule(config.rounds, config.ledger_every)
+        self.known_path = self.folder.path
+        config = self.composed_run.config
+        self.memory_schedule = WorkSchedule(config.rounds, every=config.ledger_every)
         # Without a fixed interval, a census of memory too may take only a small share of the time.
         self.contract.paced = not config.ledger_every
-        self.save_schedule = WorkSchedule(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
+        keep = config.checkpoints
+        self.save_schedule = WorkSchedule(config.rounds, every=keep.every, always_every=keep.keep_every)
         self.recipe = recipe_of_config(config)
         self.recipe_parts = RecipeParts(self.recipe, self.folder, self.events.show_line)
         self.events.before_event = self.write_rounds_
@@ -169,12 +171,19 @@ class Recorder:
             with self.memory_schedule.measure_cost():
                 alarms += self.measure_memory_(round_)
             numbers |= self.memory_metrics
-        logged_numbers, journal = dict(self.composed_run.take_logged_()), self.composed_run.record()
-        callback_failed = True
+        logged_numbers = dict(self.composed_run.take_logged_())
+        journal = self.composed_run.record()
+        callback_failed = True  # until it returns
         try:
             if self.callbacks.on_round is not None:
-                rounds, round_metrics = self.composed_run.config.rounds, RoundMetrics(numbers | logged_numbers)
-                self.callbacks.on_round(Round(round_, rounds, round_metrics, self.stop.ask_, logged_numbers))
+                user_round = Round(
+                    number=round_,
+                    rounds=self.composed_run.config.rounds,
+                    metrics=RoundMetrics(numbers | logged_numbers),
+                    stop=self.stop.ask_,
+                    logged=logged_numbers,  # `user_round.log` adds to it
+                )
+                self.callbacks.on_round(user_round)
             callback_failed = False
         finally:
             # An exception of `on_round` ends the run: the round must be recorded and saved first.
@@ -197,7 +206,7 @@ class Recorder:
         if self.profiler is not None:
             self.profiler.after_round_(settled_round.number)
         self.phase_meter.count_("save")
-        self.phase_meter.count_peaks_(enabled=self.measures_memory)
+        self.phase_meter.count_peaks_(enabled=self.measures_memory)  # the memory's record alone shows peaks
 
     def write_rounds_(self) -> None:
         """Write the gathered rounds, in order, to files, trackers, terminal and listeners, before any other event."""
@@ -257,7 +266,8 @@ class Recorder:
         self.report_doubts()
         if save:
             self.save()
-        self.measures_memory = self.memory_schedule.is_due_(self.composed_run.trainer.progress.round + 1)
+        next_round = self.composed_run.trainer.progress.round + 1
+        self.measures_memory = self.memory_schedule.is_due_(next_round)
         self.phase_meter.count_peaks_(enabled=self.measures_memory)
         if profiled_rounds:
             trainer = self.composed_run.trainer
@@ -265,7 +275,7 @@ class Recorder:
                 profiled_rounds, self.folder.profile, self.composed_run.device, trainer, self.events
             )
             self.profiler.announce_recording()
-            self.profiler.begin_(trainer.progress.round + 1)
+            self.profiler.begin_(next_round)
 
     def report_round(self, settled_round: SettledRound, numbers: Mapping[str, float]) -> None:
         """Send listeners the round's numbers, as one line and as values; the terminal's table has shown them."""
@@ -355,12 +365,13 @@ class Recorder:
 
     def _report_signal_(self) -> None:
         """Tell the listeners of the signal that ends the run; its handler has told the console already."""
-        self.signal_reported, name = True, Signals(self.stop.signal).name
+        self.signal_reported = True
+        name = Signals(self.stop.signal).name
         line = f"{name}: the run stops with a checkpoint"
         self.events.notify_listeners("signal", line, signal=name, round=self.composed_run.trainer.progress.round)
 
     def is_over_budget_(self) -> bool:
-        """Write rounds that wait too long; return whether memory is at its budget, False within `CHECK_SECONDS`."""
+        """Write rounds that wait too long. Returns whether memory is at its budget; False between two checks."""
         now = time.monotonic()
         if now - self.last_check_time < CHECK_SECONDS:
             return False
@@ -467,6 +478,7 @@ def build_recorder(
             findings=open_sink(folder.findings),
             callbacks=callbacks,
             code_hashes=source_hashes(composed_run.config),
+            # Of the newest checkpoint alone: it has the arithmetics of all earlier ones.
             arithmetics=saved_arithmetics([manifest.facts for manifest in list_checkpoints(folder.checkpoints)[-1:]]),
             phase_meter=PhaseMeter(make_event=cuda_event if composed_run.device.type == "cuda" else None),
         )
@@ -475,11 +487,11 @@ def build_recorder(
 
 
 def _build_contract(composed_run: Run, trackers: list[BackgroundSink], mirror: MirrorLike) -> MemoryContract:
-    """Return the run's memory contract, which also counts the trackers' queues and the mirror's buffers."""
+    """Return the meter of the run's memory, which also counts the trackers' queues and the mirror's buffers."""
     return MemoryContract(
-        composed_run.trainer.run,
-        composed_run.plan,
-        composed_run.device,
+        root=composed_run.trainer.run,
+        plan=composed_run.plan,
+        device=composed_run.device,
         extra_bytes=lambda: queued_bytes_by_owner(trackers) | mirror.buffer_bytes(),
         elsewhere=composed_run.elsewhere,
         exchange=composed_run.exchange,

@@ -84,12 +84,17 @@ class Run(ABC):
     def exchange(self) -> Mapping[str, Any]:
         """Return the ledger's record of the workers on all machines; empty if there are none. Call it once a round.
 
-        In bytes: `wire`, all that was sent to and received from workers so far; `arrays`, the arrays among that;
-        `moved`, the arrays since the last call; `stores`, the content of the cluster's object stores; `private`, the
-        private bytes of all workers. `lost` is the number of workers replaced since the last call (not in the first
-        round). `workers` has a record of each worker, in bytes as well: `machine`, its name; `private`; `proportional`,
-        with a fair part of shared pages; `planned`, private bytes between two steps; `owned`, its state by group; and
-        `unplanned`, planned minus held bytes of each leaf that differs from the plan.
+        Sizes are in bytes:
+
+        - `wire`: all that was sent to workers and received from them so far.
+        - `arrays`: the arrays among that.
+        - `moved`: the arrays since the last call.
+        - `stores`: content of the cluster's object stores.
+        - `private`: private bytes of all workers.
+        - `lost`: number of workers that were replaced since the last call; not in the first round.
+        - `workers`: a record of each worker: `machine`, its name; `private`; `proportional`, with a fair part of shared
+          pages; `planned`, private bytes between two steps; `owned`, its state by group; and `unplanned`, planned minus
+          held bytes of each leaf that differs from the plan.
         """
         return {}
 
@@ -109,6 +114,7 @@ class Run(ABC):
         Raises:
             ConfigError: the run reports no episodes.
         """
+        # `WorldRun` passes a function to this method only if its state has no leaves for the function's numbers.
         expected = "left out: a run that was begun without it has no room for its numbers. Begin a new run with it"
         require(on_episode is None, "on_episode", on_episode, expected)
 
@@ -125,10 +131,10 @@ class Run(ABC):
         return {}
 
     def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:
-        """Return the speed of the round, `train/sps`: steps of the loop a second, 0 if no time was measured.
+        """Return the metric `train/sps`: the loop's steps a second in this round; 0 if no time was measured.
 
         Args:
-            efforts: efforts of the round, by phase.
+            efforts: efforts of the round, by phase; those that are not the loop's phases, such as saves, do not count.
         """
         phase_efforts = [efforts[phase.name] for phase in self.trainer.phases if phase.name in efforts]
         seconds = sum(effort.seconds for effort in phase_efforts)
@@ -221,7 +227,7 @@ class OnPolicyRun(Run):
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about numbers and weights that are not finite, and about skipped updates."""
         config = self.config.learner
-        # Of a maximum over several, NaN must remain NaN.
+        # By torch, whose maximum is NaN if a weight is NaN; Python's `max` may drop it.
         largest_weight = float(torch.stack([learner.block.abs().max() for learner in self.learners]).max())
         planned_updates = len(self.learners) * config.own.epochs * config.own.minibatches
         return learner_alarms(round_, self.trained, largest_weight, metrics, planned_updates)
@@ -239,11 +245,13 @@ class OnPolicyRun(Run):
 def part_efforts(profile: Profile) -> dict[str, Effort]:
     """Return the effort of each part of a step in this round; empty if the round had no steps.
 
-    The names tell parts from phases, as a phase's seconds include those of its parts.
+    Each name says that it is a part: the seconds of parts are also among those of phases.
     """
     if not profile.steps:
         return {}
     return {
-        f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, peak=None)
+        f"{part} (a part of each step)": Effort(
+            seconds=profile.wall[part], cpu_seconds=profile.cpu[part], steps=profile.steps, peak=None
+        )
         for part in profile.parts
     }

@@ -25,7 +25,9 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
         rows: from each player's name in the result to its name in the evaluator.
         first_seed: seed of the first episode; the others count up from it.
     """
-    run, evaluator, returns_by_row, rows_of_agents = trainer.run, trainer.evaluator, {}, dict[str, Returns]()
+    run, evaluator = trainer.run, trainer.evaluator
+    returns_by_row = dict[str, Returns]()
+    rows_of_agents = dict[str, Returns]()
     # A score must not change the run: generators and scores are restored below.
     generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
     saved_scores = {name: returns.clone() for name, returns in evaluator.scores.items()}
@@ -37,7 +39,8 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
             if bool(evaluator.played.done.all()):
                 break
         # A copy, as the next player's returns may overwrite it.
-        returns_by_row[row] = returns = evaluator.scores[player].double().numpy().copy()
+        returns = evaluator.scores[player].double().numpy().copy()
+        returns_by_row[row] = returns
         by_agent = returns.reshape(evaluator.world.spaces.envs, -1)
         # After the players, so that these come first in the result.
         rows_of_agents |= {
@@ -52,7 +55,8 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
 
 def return_rows(players: Mapping[str, Returns]) -> dict[str, dict[str, float]]:
     """Return the mean, deviation, minimum and maximum of each player's returns, as a row of a result."""
-    with np.errstate(invalid="ignore"):  # infinite returns, possible with `--allow-nan`, have no deviation
+    # Infinite returns, which `--allow-nan` permits, have no deviation: NaN without a warning.
+    with np.errstate(invalid="ignore"):
         return {
             name: {
                 "return": float(returns.mean()),

@@ -85,7 +85,7 @@ def _list_seeds(seeds: object, first: int) -> list[int]:
 
 
 def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple[int, TrainSeed]]:
-    """Yield each unfinished seed of a group with the function that trains its run; the caller calls it at once.
+    """Yield each unfinished seed of a group, and the function that trains its run, to be called before the next seed.
 
     Args:
         folder: folder of the group, which is locked meanwhile.
@@ -113,5 +113,5 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
 
 
 def _bind_start(config: Any, run: RunFolder) -> TrainSeed:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the function that starts one run of the group, to be called with a console and further arguments."""
+    """Return a function that starts one run of the group; it takes a console and further arguments."""
     return lambda console, **arguments: start_new_run(config, run.path, console, **arguments)

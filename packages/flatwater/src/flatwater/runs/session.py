@@ -167,8 +167,9 @@ def read_config(
     source = where or folder.with_current_name.path
     settings, permit = permit_run(folder, source, trains=trains, replaced_names=replaced_names)
     file = str(folder.with_current_name.config)
-    cls = recipe_of_settings(settings, file, permit).config
-    return from_mapping(cls, {**cls.former_tables, **settings}, file)
+    config_class = recipe_of_settings(settings, file, permit).config
+    # `former_tables`: tables that a run of an earlier version does not have, with the values that held then.
+    return from_mapping(config_class, {**config_class.former_tables, **settings}, file)
 
 
 @close_open_envs()
@@ -230,18 +231,22 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     Raises:
         ConfigError: runs of this recipe have no such setting.
     """
+    # A path is stored as text.
     new_settings = {
         name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
     }
     setting_names = {field.name for field in fields(config)}
-    if unknown := [name for name in new_settings if name not in setting_names]:
-        reason = config.absent.get(unknown[0], f"`flatwater train {config.trainer}` has no such setting")
-        raise ConfigError(f"--{unknown[0].replace('_', '-')}: {reason}")
+    unknown_names = [name for name in new_settings if name not in setting_names]
+    if unknown_names:
+        first_name = unknown_names[0]
+        reason = config.absent.get(first_name, f"`flatwater train {config.trainer}` has no such setting")
+        raise ConfigError(f"--{first_name.replace('_', '-')}: {reason}")
     tables = {
         name: with_settings(getattr(config, name), values, name)
         for name, values in new_settings.items()
         if isinstance(values, Mapping)
     }
+    # Without `total_steps` if `rounds` changes, as the steps would set the rounds again.
     return replace(drop_total_steps(config, new_settings), **new_settings | tables)
 
 
@@ -299,7 +304,8 @@ def _resume_run(
 
 def _recompose_unsaved_run(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run that was stopped before its first checkpoint, built as at its start; a fork from its parent."""
-    origin, parent = read_origin(folder), None
+    origin = read_origin(folder)
+    parent = None  # unless the run is a fork
     with events.console.status(BUILDING_STATUS):
         if origin is not None:
             parent_folder = open_folder(Path(origin.parent))
@@ -420,7 +426,7 @@ def train(
     else:
         print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
     recorder.recipe_parts.write_()
-    code = 0 if is_done else BUDGET_EXIT if recorder.contract.breach else stop.exit_code
+    code = 0 if is_done else BUDGET_EXIT if recorder.contract.breach else stop.exit_code  # `breach` is 0 without one
     return announce_end(RunOutcome(folder.with_current_name, is_done, code, recipe, stop.signal), run, events)
 
 
@@ -438,7 +444,9 @@ def announce_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, i
 def announce_memory_and_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
     """Print the memory that the run will hold, and send the listeners the event `start`."""
     events.console.print(plan_summary(composed_run.plan), highlight=False, markup=False)
-    config, round_, path = composed_run.config, composed_run.trainer.progress.round, folder.with_current_name.path
+    config = composed_run.config
+    round_ = composed_run.trainer.progress.round
+    path = folder.with_current_name.path
     round_noun = recipe_of_config(config).layout.rounds
     beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {round_noun}"
     events.notify_listeners(
@@ -461,6 +469,10 @@ def announce_end(outcome: RunOutcome, composed_run: Run, events: RunEvents) -> R
     """Send the listeners the event `end`, with the result of a finished run. Returns the outcome unchanged."""
     config, rounds_done = composed_run.config, composed_run.trainer.progress.round
     ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
+    result = None
+    if outcome.finished:
+        # From the file, so that the listener gets the same result as readers of the folder.
+        result = json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow_links=False))
     events.notify_listeners(
         "end",
         f"{ending} ({rounds_done} of {config.rounds} {recipe_of_config(config).layout.rounds}, "
@@ -470,9 +482,6 @@ def announce_end(outcome: RunOutcome, composed_run: Run, events: RunEvents) -> R
         exit_code=outcome.exit_code,
         done=rounds_done,
         rounds=config.rounds,
-        # From the file, so that the listener gets the same result as readers of the folder.
-        result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow_links=False))
-        if outcome.finished
-        else None,
+        result=result,
     )
     return outcome

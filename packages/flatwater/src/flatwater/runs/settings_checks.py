@@ -31,7 +31,7 @@ class CheckedConfig:
 
 
 def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check that this machine has the programs that the settings need: trackers, the command for events, a compiler.
+    """Refuse settings that need a program which this machine lacks: a tracker, the command for events, a compiler.
 
     Args:
         config: the settings.
@@ -60,7 +60,8 @@ def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: 
     # An absolute path, as a resume may start in another folder.
     if config.from_run is not None and not is_url(config.from_run):
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
-    return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror), callbacks)
+    prepared_config = recipe_of_config(config).prepare(config)
+    return CheckedConfig(config=prepared_config, taken_names=taken_names(config.mirror), callbacks=callbacks)
 
 
 @close_open_envs()

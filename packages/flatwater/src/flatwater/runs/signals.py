@@ -146,11 +146,12 @@ def end_on_signals() -> Iterator[None]:
 
 
 class _CommandEnding:
-    """A signal that must end a command, kept and sent again until the command ends."""
+    """The signal that ends a command: it is kept, and sent again until the command ends."""
 
     def __init__(self) -> None:
         """Keep the id of the calling thread, the main thread, to which the signal is sent again, and make the locks."""
-        self._signal_number, self._is_accepted, self._is_closed = 0, False, False
+        self._signal_number = 0  # no signal came
+        self._is_accepted, self._is_closed = False, False
         # Held until `close_`: the thread that repeats the signal waits for this lock, and ends when it gets it.
         self._end_lock = _thread.allocate_lock()
         self._end_lock.acquire()
@@ -179,6 +180,7 @@ class _CommandEnding:
             Terminated: such a signal came, and no `finally` cleans up after it now.
         """
         if self._signal_number and not self._is_accepted and not _is_cleaning_up():
+            # Whoever catches the exception and goes on calls `_accept_`, which ends the repetition.
             raise Terminated(self._signal_number, self._accept_)
 
     def close_(self) -> None:
@@ -207,12 +209,11 @@ _open_endings: list[_CommandEnding] = []
 
 def _is_cleaning_up() -> bool:
     """Return whether the interrupted code handles a `Terminated` already, such as in a `finally`."""
-    # `sys.exception` is the exception that this thread handles; a `Terminated` may be further up its chain of causes.
-    fault = sys.exception()
+    fault = sys.exception()  # the exception that this thread handles now
     while fault is not None:
         if isinstance(fault, Terminated):
             return True
-        fault = fault.__context__
+        fault = fault.__context__  # the exception during whose handling this one was raised
     return False
 
 

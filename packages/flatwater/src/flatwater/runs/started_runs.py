@@ -27,11 +27,11 @@ def is_run_recorded(key: str) -> bool:
     """Return whether there is a record that this user has begun the run of this hash; False if none can be read."""
     try:
         with _open_record_folder(make=False) as folder:
-            record = os.stat(_record_name(key), dir_fd=folder, follow_symlinks=False)
+            status = os.stat(_record_name(key), dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
     # Not a link, and not a file that another user owns or may write to.
-    return stat.S_ISREG(record.st_mode) and record.st_uid == os.geteuid() and not record.st_mode & _WRITABLE_BY_OTHERS
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
 def record_run(key: str, facts: Mapping[str, Any]) -> None:
@@ -64,6 +64,7 @@ def state_folder() -> Path:
     """
     state_home = os.environ.get("XDG_STATE_HOME", "")
     try:
+        # A relative path is ignored, as the XDG specification asks.
         home = Path(state_home) if Path(state_home).is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError as error:
         raise FileNotFoundError(
@@ -114,14 +115,15 @@ def _open_record_folder(*, make: bool) -> Iterator[int]:
 
 
 def _remove_oldest(folder: int) -> None:
-    """Remove the oldest quarter of the records if there are too many; another process may remove some meanwhile."""
+    """Remove the oldest quarter of the records if there are too many; `folder` is a descriptor."""
     names = os.listdir(folder)
     if len(names) <= MAXIMUM_RECORDS:
         return
     records = list[tuple[float, str]]()
     for name in names:
-        with suppress(OSError):
+        with suppress(OSError):  # another process may have removed it by now
             records.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
-    for _, name in sorted(records)[: len(records) - MAXIMUM_RECORDS * 3 // 4]:  # by time, the oldest first
+    # By time, the oldest first; three quarters of the maximum stay.
+    for _time, name in sorted(records)[: len(records) - MAXIMUM_RECORDS * 3 // 4]:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)

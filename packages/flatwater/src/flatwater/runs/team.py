@@ -112,8 +112,10 @@ class WorkerPool(ABC):
             service: `package.module:Class` of the `WorkerService` in a worker's process.
             assignments: the assignment of each worker.
         """
-        self._config, self._plan, self._service, self._assignments = config, plan, service, assignments
+        self._config, self._plan = config, plan
+        self._service, self._assignments = service, assignments
         self._budgets = plan.worker_budgets
+        # For each worker, the machine of its first actor; empty without a cluster.
         self._planned_nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.workers: list[Worker] = []
         self._totals_before = (0, 0)
@@ -140,7 +142,10 @@ class WorkerPool(ABC):
         return [pid for worker in self.workers if (pid := worker.pid) is not None]
 
     def exchange_(self) -> Mapping[str, Any]:
-        """Return the ledger's record of the workers, empty without workers; see `runs.run.Run.exchange`."""
+        """Ask the workers for their memory. Returns it with the bytes that were sent to them and received from them.
+
+        The keys are those of `runs.run.Run.exchange`; empty if no worker runs.
+        """
         if not self.workers:
             return {}
         records = [self._worker_record(number, report) for number, report in enumerate(self.ask_all("memory"))]
@@ -148,8 +153,8 @@ class WorkerPool(ABC):
         starts = sum(worker.times_started for worker in self.workers)
         arrays_before, starts_before = self._totals_before
         self._totals_before = arrays, starts
-        # Each start after the first of a worker replaces a lost one; in the first round no worker was lost.
-        lost_workers = {} if not starts_before else {"lost": starts - starts_before}
+        # Each start after the first of a worker replaces a lost one. In the first call all starts are first ones.
+        lost_workers = {"lost": starts - starts_before} if starts_before else {}
         return {
             "private": sum(record["private"] for record in records),
             "wire": self.wire_bytes,
@@ -161,8 +166,9 @@ class WorkerPool(ABC):
         }
 
     def _worker_record(self, number: int, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the ledger's record of a worker, from its report: measured bytes beside planned bytes."""
-        planned_bytes, leaf_bytes = self._plan.worker_owners[number], report["held"]
+        """Return the ledger's record of worker `number`: measured bytes, from its report, beside planned bytes."""
+        planned_bytes = self._plan.worker_owners[number]
+        leaf_bytes = report["held"]
         differences = {
             path: planned_bytes.get(path, 0) - leaf_bytes.get(path, 0) for path in planned_bytes | leaf_bytes
         }
@@ -170,6 +176,7 @@ class WorkerPool(ABC):
             "machine": self.workers[number].machine,
             "private": report["private"],
             "proportional": report["proportional"],
+            # Between two steps, when a worker is asked, it has no temporary tensors.
             "planned": self._plan.workers[number] - self._plan.worker_transients,
             # Without scalars, which would be most of the entries and hardly a byte.
             "owned": group_bytes({path: size for path, size in leaf_bytes.items() if size > SCALAR_BYTES}, depth=1),
@@ -178,12 +185,12 @@ class WorkerPool(ABC):
         }
 
     def ready_(self) -> None:
-        """Start all workers if none runs, and restart workers that must leave, as when a cluster's node shuts down."""
+        """Start all workers if none runs, and move those whose machine is about to shut down to another process."""
         if not self.workers:
             # All are started before the first answer is awaited, so that their imports, of seconds, run in parallel.
             self.workers = [self._new_worker(number) for number in range(len(self._plan.workers))]
             for worker in self.workers:
-                worker.take_answer()
+                worker.take_answer()  # of the start: the worker is ready
                 self._note_arithmetic_(worker)
         if any(worker.is_leaving for worker in self.workers):
             # State is collected before the old process ends, as it is nowhere else.
@@ -193,7 +200,7 @@ class WorkerPool(ABC):
                     worker.restart_process_()
 
     def ask_all(self, name: str, *arguments: object) -> list[Any]:
-        """Return the answers of all workers to one question: a method of their service, and its arguments."""
+        """Call the method `name` of the service in every worker. Returns their answers, in the order of the workers."""
         # All are asked before the first answer is awaited, so that they compute at the same time.
         for worker in self.workers:
             worker.post(name, *arguments)
@@ -212,6 +219,7 @@ class WorkerPool(ABC):
             self._service,
             self._assignments[number],
             prepare=self._prepare_,
+            # `Process`, called without arguments, starts a process on this machine.
             connect=(lambda: self._open_actor_(number)) if self._config.cluster else Process,
             budget=self._budgets[number],
         )
@@ -223,8 +231,8 @@ class WorkerPool(ABC):
 
     def _open_actor_(self, number: int) -> WorkerConnection:
         """Return a new actor on the cluster for a worker: first on its planned node, later on any node with space."""
-        # "" stands for any node from the second actor on: the planned node may be the one that was lost.
-        node, self._planned_nodes[number] = self._planned_nodes[number], ""
+        node = self._planned_nodes[number]
+        self._planned_nodes[number] = ""  # any node from the second actor on: the planned node may be the lost one
         actor: WorkerConnection = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
         return actor
 
@@ -237,12 +245,13 @@ class WorkerPool(ABC):
 def place_workers(plan: Plan, config: WorkersRunConfig) -> Plan:
     """Return the plan with each of its workers assigned to a machine of the cluster that has space for it."""
     needs = WorkerNeeds(
-        worker=max(plan.workers),
+        worker=max(plan.workers),  # bytes: any worker must fit any assigned place
         threads=max(1, config.threads),
         mapped=plan.mapped_bytes,
         store=STORE_SHARE * plan.largest_message,
     )
-    return replace(plan, nodes=assign_workers(list_cluster_machines(config), len(plan.workers), needs))
+    machines = list_cluster_machines(config)
+    return replace(plan, nodes=assign_workers(machines, len(plan.workers), needs))
 
 
 def import_ray_module() -> ModuleType:
@@ -267,7 +276,14 @@ def list_cluster_machines(config: WorkersRunConfig) -> list[Machine]:
     # Each node imports this function by its path, and returns its own limits, such as those of a container.
     node_limits = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
     return [
-        Machine(node.name, node.identity, int(node.cores), node.memory, node.store, min(limits.values()))
+        Machine(
+            name=node.name,
+            identity=node.identity,
+            cores=int(node.cores),
+            memory=node.memory,
+            store=node.store,
+            limit=min(limits.values()),  # the tightest
+        )
         for node, limits in zip(nodes, node_limits, strict=True)
     ]
 

@@ -46,17 +46,18 @@ def find_tracker(name: str) -> Tracker:
     plugin_trackers = group_rows("trackers")
     if name in TRACKERS:
         return TRACKERS[name]
-    import_path = plugin_trackers.get(name, name)
+    import_path = plugin_trackers.get(name, name)  # a class of the user's own is named by its path
     names = [*TRACKERS, *plugin_trackers]
-    field, expected = f"trackers: {short_repr(name)}", f"{', '.join(names)}, or package.module:Class of your tracker"
+    field = f"trackers: {short_repr(name)}"
+    expected = f"{', '.join(names)}, or package.module:Class of your tracker"
     # Names by which a user may mean that there is no tracker.
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{field}: no tracker has this name. Turn trackers off with `--trackers` and no name.")
-    if ":" not in import_path:
+    if ":" not in import_path:  # neither a known name nor the path of a class
         hint = did_you_mean(name, names)
         raise ConfigError(f"{field}: no tracker has this name.{hint} Expected {expected}.{group_faults('trackers')}")
-    build = _find_tracker_class(import_path, field, expected)
-    return Tracker(open=lambda _config, run: build(run))
+    tracker_class = _find_tracker_class(import_path, field, expected)
+    return Tracker(open=lambda _config, run: tracker_class(run))
 
 
 def _find_tracker_class(import_path: str, field: str, expected: str) -> "Callable[[TrackedRun], Sink]":
@@ -68,13 +69,13 @@ def _find_tracker_class(import_path: str, field: str, expected: str) -> "Callabl
     tracker_class = find_object(import_path, setting=field, expected=expected)
     if not isinstance(tracker_class, type) or not issubclass(tracker_class, _SinkLike):
         raise ConfigError(f"{field}: expected a class with write(round, metrics) and close()")
-    build = cast("Callable[[TrackedRun], Sink]", tracker_class)
+    open_sink = cast("Callable[[TrackedRun], Sink]", tracker_class)
     try:
-        # The arguments are checked here, as the tracker's thread only calls the class when the run has begun.
-        inspect.signature(build).bind(None)
+        # That one argument fits is checked here, as the tracker's thread calls the class only once the run has begun.
+        inspect.signature(open_sink).bind(None)
     except TypeError as error:
         raise ConfigError(f"{field} cannot be called with a TrackedRun alone: {error}") from error
-    return build
+    return open_sink
 
 
 def check_trackers(config: RunConfig) -> None:
@@ -110,9 +111,9 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
 
         # Called in the tracker's thread: the import of its library may take seconds, and its log-in a network.
         def open_sink(note: ShowLine) -> Sink:
-            place = folder.tracker(name)
-            run = folder.path.absolute().name
-            return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
+            tracker_folder = folder.tracker(name)
+            run_name = folder.path.absolute().name
+            return find_tracker(name).open(config, TrackedRun(run_name, tracker_folder, settings, resume_at, note))
 
         return open_sink
 

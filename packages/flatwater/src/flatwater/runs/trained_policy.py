@@ -74,10 +74,13 @@ class TrainedPolicy:
             native: spaces of the environment in that world; None if users give the world's own arrays.
             build_export: returns the policy without its run, for an export.
         """
-        self._network, self._spaces, self._native, self._build_export = network, spaces, native, build_export
+        self._network, self._build_export = network, build_export
+        self._spaces, self._native = spaces, native
         self.generator = torch.Generator().manual_seed(0)
         """Generator from which actions are drawn: `policy.generator.manual_seed(7)` draws others."""
-        self._memory, self._remembered_names = torch.zeros(2, 0, network.cells), list[Any]()
+        self._memory = torch.zeros(2, 0, network.cells)  # of no agents
+        self._remembered_names = list[Any]()
+        """Name of each agent in the memory, in its order."""
 
     @property
     def module(self) -> nn.Module:
@@ -98,8 +101,9 @@ class TrainedPolicy:
     def begin(self, which: Array | None = None) -> None:
         """Clear the memory of all agents, or of those where `which`, bool [B], is true, as their episodes begin."""
         if which is None or not self._remembered_names:
-            # Zero agents: the next observations may be of any number of agents.
-            self._memory, self._remembered_names = self._memory[:, :0], []
+            # A memory [2, 0, M] of no agents: the next observations may be of any number of agents.
+            self._memory = self._memory[:, :0]
+            self._remembered_names = []
         else:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_).ravel())] = 0
 
@@ -126,8 +130,8 @@ class TrainedPolicy:
         """
         obs, legal = self._split_mask(obs, legal)
         agents = self._split_by_agent(obs)
-        columns = self._memory_columns_(agents)
-        rng = None if deterministic else generator or self.generator
+        columns = self._memory_columns_(agents)  # of the memory [2, B, M], along B
+        rng = None if deterministic else (generator or self.generator)
         action, next_memory = self._act_on_rows(agents.rows.obs, self._memory[:, columns], legal, rng)
         self._memory[:, columns] = next_memory
         return self._to_env_actions(agents, action)
@@ -173,13 +177,12 @@ class TrainedPolicy:
         observation, action_masks = self._split_mask(observation, action_masks)
         agents = self._split_by_agent(observation)
         count = len(agents.rows.obs)
-        cells = self._network.cells
+        cells = self._network.cells  # 0: the policy has no memory, and `state` is returned as it came
         memory = torch.zeros(2, count, cells) if state is None or not cells else torch.from_numpy(np.stack(state))
         if episode_start is not None:
             memory[:, torch.from_numpy(np.asarray(episode_start, np.bool_).ravel())] = 0
-        action, next_memory = self._act_on_rows(
-            agents.rows.obs, memory, action_masks, None if deterministic else self.generator
-        )
+        rng = None if deterministic else self.generator
+        action, next_memory = self._act_on_rows(agents.rows.obs, memory, action_masks, rng)
         return self._to_env_actions(agents, action), tuple(next_memory.numpy()) if cells else state
 
     def fresh(self) -> "TrainedPolicy":
@@ -195,12 +198,13 @@ class TrainedPolicy:
         return self._build_export()
 
     def _split_mask(self, obs: Any, legal: Array | None = None) -> tuple[Any, Array | None]:  # noqa: ANN401  (whatever the space holds)
-        """Return the observation without a mask that it contains, and the mask: `legal` if that is given.
+        """Return the observation without the mask that it contains, and the mask; `legal` wins over a contained mask.
 
-        Of a dict by agent, it is a dict of observations, and the masks of the agents in a row.
+        For a dict by agent: a dict of observations, and the agents' masks joined along the first axis.
         """
         if not self._spaces.masked:
             return obs, legal
+        # A dict by agent, if each agent's observation is a dict with a mask; else one observation, or a batch.
         if isinstance(obs, Mapping) and obs and all(isinstance(part, Mapping) for part in obs.values()):
             parts = {agent: split_mask(agent_obs) for agent, agent_obs in obs.items()}
             if all(mask is not None for _, mask in parts.values()):
@@ -211,6 +215,7 @@ class TrainedPolicy:
 
     def _mask_row(self, mask: Any) -> Array:  # noqa: ANN401  (an array, or one for each list)
         """Return a mask as one array, with the flags of all lists in a row."""
+        # For several lists of choices, Gymnasium's mask is a tuple with an array for each list.
         is_by_list = isinstance(mask, tuple) and self._spaces.choices is not None
         return np.concatenate([np.asarray(part) for part in mask], -1) if is_by_list else np.asarray(mask)
 
@@ -221,10 +226,9 @@ class TrainedPolicy:
             ConfigError: a dict by agent has more than one observation of an agent.
         """
         if isinstance(obs, Mapping) and not self._is_observation(obs):
-            if not obs:
-                return _AgentRows(
-                    Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), is_by_agent=True
-                )
+            if not obs:  # no agent is left in the game
+                no_rows = Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,))
+                return _AgentRows(no_rows, (), is_by_agent=True)
             by_agent = [self._world_rows(agent_obs).obs for agent_obs in obs.values()]
             if any(len(agent_rows) != 1 for agent_rows in by_agent):
                 raise ConfigError(f"obs is a dict by {[*obs]}: expected one observation of each agent")
@@ -254,7 +258,7 @@ class TrainedPolicy:
         return Rows(np.ascontiguousarray(array.reshape(prod(batch_shape), *shape), dtype), batch_shape)
 
     def _memory_columns_(self, agents: _AgentRows) -> Any:  # noqa: ANN401  (an index)
-        """Return an index of the agents' columns in the memory [2, B, M]; an empty memory is begun for these agents.
+        """Return the index of the agents in axis B of the memory [2, B, M]; a memory of no agents is begun for these.
 
         Raises:
             ConfigError: the memory is of other agents.
@@ -262,9 +266,10 @@ class TrainedPolicy:
         names = [*agents.names]
         if not self._network.cells or not self._remembered_names:
             # Without cells the memory begins anew in each call, so that the number of observations may change.
-            self._memory, self._remembered_names = torch.zeros(2, len(names), self._network.cells), names
+            self._memory = torch.zeros(2, len(names), self._network.cells)
+            self._remembered_names = names
         if self._remembered_names == names:
-            return slice(None)
+            return slice(None)  # all agents, in their order
         # Of agents with names some may have left the game; the number of rows without names must stay the same.
         if not (agents.is_by_agent and {*names} <= {*self._remembered_names}):
             raise ConfigError(
@@ -275,7 +280,7 @@ class TrainedPolicy:
     def _act_on_rows(
         self, obs: Array, memory: Tensor, legal: Array | None, rng: torch.Generator | None
     ) -> tuple[Array, Tensor]:
-        """Return actions for rows of observations, as a world takes them, and the memory after them, on the CPU."""
+        """Return a world's actions for rows of observations, and the memory after them, both on the CPU."""
         mask = self._mask(legal, len(obs))
         with torch.no_grad():
             action, next_memory = self._network.act(self._to_device(obs), self._to_device(memory), legal=mask, rng=rng)
@@ -295,12 +300,11 @@ class TrainedPolicy:
         if legal is None:
             return None
         mask = self._mask_row(legal).astype(np.bool_)
-        expected = (rows, sum(self._spaces.lists))
-        if mask.size != expected[0] * expected[1] or self._spaces.bounds is not None:
-            raise ConfigError(
-                f"legal = an array {list(mask.shape)}: expected {list(expected)}, where actions are choices"
-            )
-        return self._to_device(mask.reshape(expected))
+        shape = (rows, sum(self._spaces.lists))  # a flag for each choice of each list
+        # With `bounds`, actions are continuous.
+        if mask.size != prod(shape) or self._spaces.bounds is not None:
+            raise ConfigError(f"legal = an array {list(mask.shape)}: expected {list(shape)}, where actions are choices")
+        return self._to_device(mask.reshape(shape))
 
     def _to_env_actions(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         """Return a world's actions as the environment takes them: for one observation, a batch, or a dict by agent."""

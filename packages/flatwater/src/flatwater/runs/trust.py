@@ -111,8 +111,10 @@ def load_settings(
     # The resolved path: a link from elsewhere does not make the file the user's own.
     if file.name in WRITTEN_SETTINGS or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, replaced_names=replaced_names)
-        settings = {**cls.former_tables, **settings}  # the program wrote it whole, maybe long ago
-    return drop_total_steps(from_mapping(cls, merge_tables(base, settings), str(file)), replaced_names)
+        # An earlier version may have written the file: then the tables that it did not have get the values of then.
+        settings = {**cls.former_tables, **settings}
+    config = from_mapping(cls, merge_tables(base, settings), str(file))
+    return drop_total_steps(config, replaced_names)  # if the user gives `rounds` now
 
 
 def remember_file(file: Path, say: Callable[[str], None], **changes: Any) -> None:  # noqa: ANN401  (settings)
@@ -152,6 +154,7 @@ def remember_trust(
         say: shows a line if the record cannot be written; that is no error.
         extra_values: further plain values that the code gets; None for none.
     """
+    # For people who read the record; `named_path` is the file's path by its present names.
     facts = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in named_codes}}
     try:
         record_run(trust_key(settings, source, extra_values), facts)
@@ -186,14 +189,13 @@ def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: obj
     """Return a hash that identifies a run with code: of its fixed settings, its code's places, and `extra_values`."""
     cls = _class_of_settings(settings)
     # Without settings that may change at a resume, except those that name code, such as the recipe (`trainer`).
-    exempt_names = cls.changeable_settings - set(code_fields(cls)) - {"trainer"}
+    exempt_names = cls.changeable_settings - {*code_fields(cls), "trainer"}
     key_settings = {name: value for name, value in settings.items() if name not in exempt_names}
-    modules = {code.module for code in list_named_code(settings, source)} - {""}
-    code = {module: module_place(module) for module in sorted(modules)}
+    modules = {code.module for code in list_named_code(settings, source)} - {""}  # a command has no module
+    places = {module: module_place(module) for module in sorted(modules)}
     # Keys are sorted, so that the order of a file's lines does not matter; `str` writes TOML's dates.
-    return hashlib.sha256(
-        json.dumps([key_settings, code, extra_values], sort_keys=True, default=str).encode()
-    ).hexdigest()
+    text = json.dumps([key_settings, places, extra_values], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _refuse_code_in_runs(named_codes: Sequence[NamedCode], source: Path | str, folder: Path | None) -> None:
@@ -215,7 +217,10 @@ def _refuse_code_in_runs(named_codes: Sequence[NamedCode], source: Path | str, f
 
 
 def _refusal_message(named_codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
-    """Return the message that refuses named code: it lists the code, and says how to permit it."""
+    """Return the message that refuses named code: it lists the code, and says how to permit it.
+
+    Code with a module would be imported; a value without one, such as a command, would be used whole.
+    """
     import_lines = [
         f"  {code.setting} = {short_repr(code.value)}{_missing_module_hint(code)}"
         for code in named_codes
@@ -237,7 +242,7 @@ def _refusal_message(named_codes: Sequence[NamedCode], source: Path | str, *, tr
 
 
 def _missing_module_hint(code: NamedCode) -> str:
-    """Return the end of a line that says that the code's module is not found; empty if it is found."""
+    """Return the end of the code's line in the message: a hint if its module is not found, else empty."""
     if module_place(code.module):
         return ""
     # Most likely the command runs in another folder than before.

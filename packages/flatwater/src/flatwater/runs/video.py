@@ -80,24 +80,32 @@ class Video:
             RunError: the file cannot be written.
         """
         encode = _ENCODERS[self.file.suffix]
-        pieces = encode(_checked_frames(self._play_episodes(seeds)), self.world.frames_per_second, self.file.parent)
+        frames = _require_pictures(self._play_episodes(seeds))
+        pieces = encode(frames, self.world.frames_per_second, self.file.parent)
+        # Episodes are played while the pieces are written.
         try:
             replace_output(self.file, pieces, VIDEO_OUTPUTS[self.file.suffix])
         finally:
             self.world.close()
 
     def _play_episodes(self, seeds: Sequence[int]) -> Iterator[object]:
-        """Play an episode from each seed; yield a frame at its beginning and after each step. Adds to `returns`."""
+        """Play an episode from each seed; yield a frame at its beginning and after each step.
+
+        Adds to `returns` the mean of the agents' returns at each episode's end.
+        """
         world: Any = self.world  # Any, as its methods take `legal` only if the world has masks
         spaces = self.world.spaces
         shape = spaces.envs, spaces.agents
         # The world overwrites these arrays in each step; it has one environment, at index 0.
-        obs, legal = np.zeros((*shape, *spaces.obs), spaces.obs_type), np.zeros((*shape, spaces.legal), np.bool_)
-        reward, (terminated, truncated) = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
+        obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
+        legal = np.zeros((*shape, spaces.legal), np.bool_)
+        reward = np.zeros(shape, np.float32)
+        terminated, truncated = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         masks = (legal,) if spaces.masked else ()
+        only_env = np.ones(1, np.bool_)
         for seed in seeds:
             self.policy.begin()
-            world.begin_(np.ones(1, np.bool_), np.array([seed]), obs, *masks)
+            world.begin_(only_env, np.array([seed]), obs, *masks)
             total = np.zeros(spaces.agents)
             yield self.world.render()
             for _ in count_steps("steps of the video", range(spaces.steps)):
@@ -105,13 +113,13 @@ class Video:
                 world.step_(actions[None], obs, reward, terminated, truncated, *masks)
                 total += reward[0]
                 yield self.world.render()
-                if (terminated | truncated).all():
+                if (terminated | truncated).all():  # for every agent
                     break
             self.returns.append(float(total.mean()))
 
 
 def open_video(run: Run, policy: object, file: Path) -> Video:
-    """Return a video of a restored run, of which nothing is drawn yet.
+    """Return a video of a restored run, before its first frame, with a world of one environment that draws.
 
     Args:
         run: the run.
@@ -125,14 +133,14 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
         raise ConfigError(
             f"--video {file}: a run of `{run.config.trainer}` has no environment that can be seen. Leave it out"
         )
-    # Without a screen, SDL, by which many environments draw, must be told to draw in memory.
+    # Without a screen, SDL, by which many environments draw, must be told to draw in memory; elsewhere than on Linux
+    # these variables say nothing.
     if sys.platform == "linux" and not SCREEN_VARIABLES & os.environ.keys():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
-        rendered_run = replace(
-            run, config=replace(run.config, env_args=(*run.config.env_args, RENDER_ARGUMENT), env_workers=0)
-        )
-        world = rendered_run.build_world(1)
+        env_args = (*run.config.env_args, RENDER_ARGUMENT)
+        rendered_run = replace(run, config=replace(run.config, env_args=env_args, env_workers=0))
+        world = rendered_run.build_world(1)  # one environment
     except ConfigError as fault:
         raise ConfigError(
             f"--video {file}: {run.world_name} cannot be made with {RENDER_ARGUMENT}, as Gymnasium's video recorder "
@@ -148,11 +156,12 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
         and (kept_states := evaluation_world.beginnings.states())
     ):
         # Wrappers keep state over episodes, such as the scales of observations: the video begins with that of training.
-        world.beginnings.load_(np.ones(1, np.bool_), kept_states[:1])
+        only_env = np.ones(1, np.bool_)
+        world.beginnings.load_(only_env, kept_states[:1])
     return Video(world, policy.on_rows(), file)
 
 
-def _checked_frames(frames: Iterator[object]) -> Iterator[Array]:
+def _require_pictures(frames: Iterator[object]) -> Iterator[Array]:
     """Yield the frames as uint8 [H, W, 3], all of the size of the first.
 
     Raises:
@@ -182,17 +191,17 @@ def _encode_gif(frames: Iterator[Array], frames_per_second: float, _folder: Path
     """Yield an endless GIF, frame by frame; Pillow's own writer would hold all frames until the end."""
     from PIL import GifImagePlugin, Image  # noqa: PLC0415  (matplotlib brings it; drawing alone needs it)
 
-    # Milliseconds, in whole hundredths of a second; browsers slow down a frame that is shorter than two hundredths.
+    # In milliseconds, but a GIF counts hundredths of a second; browsers slow down a frame of less than two hundredths.
     duration = 10 * max(2, round(100 / frames_per_second))
     for number, frame in enumerate(frames):
-        if not number:
+        if not number:  # the header has the size of the first frame
             height, width, _ = frame.shape
             # The header of a GIF: signature, size without a global colour table, and endless repetition.
             screen = width.to_bytes(2, "little") + height.to_bytes(2, "little") + b"\x70\x00\x00"
             yield b"GIF89a" + screen + b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
         image = Image.fromarray(frame).quantize(COLOURS, Image.Quantize.FASTOCTREE)
         yield from GifImagePlugin.getdata(image, duration=duration, include_color_table=True)
-    yield b";"
+    yield b";"  # the end of a GIF
 
 
 def _encode_mp4(frames: Iterator[Array], frames_per_second: float, folder: Path) -> Iterator[bytes]:

@@ -25,6 +25,7 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
         ConfigError: the new run has no weights, or the other run's weights have other names or shapes.
         CheckpointError: the other run has no intact checkpoint.
     """
+    # By identity, as `==` compares the numbers of tensors.
     weight_ids = {id(weight) for weight in weights}
     weights_by_path = {leaf.path: leaf.value for leaf in leaves(root) if id(leaf.value) in weight_ids}
     option = f"from_run = {short_repr(place)}"

@@ -30,9 +30,9 @@ class WorkSchedule:
     clock: Callable[[], float] = monotonic
 
     def is_due_(self, round_: int) -> bool:
-        """Return whether the work is due after this round; without `every`, its cost decides after the first rounds.
+        """Return whether the work is due after this round. Call it once a round, as it counts the calls.
 
-        Call it once a round, as it counts the calls.
+        With `every` the round's number decides; without it, the work is due in the first rounds, then from `due_time`.
         """
         self.rounds_seen += 1
         if round_ >= self.rounds or (self.always_every and round_ % self.always_every == 0):
@@ -47,4 +47,5 @@ class WorkSchedule:
         began = self.clock()
         yield
         end = self.clock()
-        self.due_time = end + min(MAXIMUM_GAP_SECONDS, (end - began) / TIME_SHARE)
+        gap_seconds = (end - began) / TIME_SHARE  # the work takes its share of this time
+        self.due_time = end + min(MAXIMUM_GAP_SECONDS, gap_seconds)

@@ -90,13 +90,19 @@ class EpisodeReplays:
         """Begin to count the time of which a share may go into replays."""
         self._next_replay_step = 0.0
         """Number of environment steps from which the next finished episode is replayed; inf for never."""
-        self._steps, self._clock = 0, CountedTime()  # environment steps in ended episodes, and time since the start
-        self._spent_seconds, self._last_seconds = 0.0, 0.0  # seconds of all replays, and of the last one
+        self._steps = 0
+        """Environment steps in the episodes that have ended."""
+        self._clock = CountedTime()
+        """Time since the start."""
+        self._spent_seconds = 0.0
+        """Seconds of all replays."""
+        self._last_seconds = 0.0
+        """Seconds of the last replay."""
 
     def replay_next_(self) -> None:
         """Have the next finished episode replayed, unless replays cannot be compared in this world."""
         if self._next_replay_step < inf:
-            self._next_replay_step = min(self._next_replay_step, self._steps)
+            self._next_replay_step = min(self._next_replay_step, self._steps)  # reached already
 
     def report_(self, run: "WorldRun", has_ended: Array, episodes: Episodes, observations: Array) -> None:
         """Replay one of the episodes that have just ended, if that is due; a difference becomes a doubt of the run.
@@ -113,42 +119,54 @@ class EpisodeReplays:
         if self._steps < self._next_replay_step or self._last_seconds > seconds_left or run.doubts:
             return
         self._next_replay_step = 2 * self._steps  # rarer and rarer, so that a long run replays few episodes
-        time = CountedTime()
-        env = int(np.flatnonzero(has_ended)[0])
+        replay_time = CountedTime()
+        env = int(np.flatnonzero(has_ended)[0])  # the first of those that have ended
         reason = self._find_difference(run, env, episodes, observations, seconds_left)
         # A doubt needs both: a difference in a world of two, and one in a world of all environments, as at a resume.
         if reason and _replay_running_episodes(run, episodes, observations):
             run.doubts.append(f"{run.world_name}: {reason}. {NEW_EPISODES}")
         elif reason:
-            # Only a world of two environments differs: its last bits depend on the number of environments.
+            # Only a world of two environments differs: its last bits depend on the number of environments, so that no
+            # replay can be compared.
             self._next_replay_step = inf
-        self._last_seconds = time.elapsed_seconds()
+        self._last_seconds = replay_time.elapsed_seconds()
         self._spent_seconds += self._last_seconds
 
     @staticmethod
     def _find_difference(run: "WorldRun", env: int, episodes: Episodes, observations: Array, seconds: float) -> str:
-        """Replay an environment's episode in a world of two. Returns the difference; empty if none, or not testable."""
-        world, state = run.trainer.collector.world, None
-        if episodes.kept:
+        """Replay the ended episode of environment `env` in a world of two environments, for at most some seconds.
+
+        Returns how the replay differs, as a phrase; empty if it does not, or cannot be tested.
+        """
+        world = run.trainer.collector.world
+        state = None
+        if episodes.kept:  # the environment keeps state over episodes, from which this episode began
             if not isinstance(world, ReplayableWorld):
                 return ""  # the state from which the episode began was not kept
             state = world.beginnings.states()[env]
         actions = episodes.actions.numpy()[: int(episodes.steps[env]), env]
-        # Discrete actions go to the environment as int64, whatever type they are kept in.
-        return try_whole_episode(
-            lambda other_seed: run.build_player(other_seed)[1],
-            int(episodes.seeds[env]),
-            actions if actions.dtype.kind == "f" else actions.astype(np.int64),
-            {"observations": observations[env], "returns": episodes.returns.numpy()[env]},
+
+        def make_player(other_seed: int) -> WorldPlayer:
+            """Return the tester of a new world."""
+            _world, player = run.build_player(other_seed)
+            return player
+
+        verdict = try_whole_episode(
+            make_player,
+            seed=int(episodes.seeds[env]),
+            # Discrete actions go to the environment as int64, whatever type they are kept in.
+            actions=actions if actions.dtype.kind == "f" else actions.astype(np.int64),
+            end={"observations": observations[env], "returns": episodes.returns.numpy()[env]},
             state=state,
             seconds=seconds,
-        ).why
+        )
+        return verdict.why
 
 
 def _replay_running_episodes(run: "WorldRun", episodes: Episodes, observations: Array) -> str:
     """Replay all running episodes in a new world, as a resume would. Returns how they differ; empty if they do not."""
     save_world_state_(run.trainer.collector.world, episodes)
-    # The global generators are restored, as the replay may draw from them.
+    # Restores the global generators afterwards, as the replay may draw from them; `{}`: seeds of none are set.
     with temporary_generator_seeds({}):
         world = run.build_world(len(observations))
         try:
@@ -185,7 +203,11 @@ class WorldRun(Run):
         return build_run_world(without_env_workers(self.config), envs)
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
-        """Return a new world of at least two environments, and its tester; `other_seed` is for all but the first."""
+        """Return a new world of at least two environments, and its tester, which plays the first of them.
+
+        Args:
+            other_seed: seed of all other environments.
+        """
         world = self.build_world(small_world_copies(self.world_name, 2))
         return world, WorldPlayer(world, other_seed)
 
@@ -201,6 +223,7 @@ class WorldRun(Run):
         """Play held-out episodes, or those of the holdout, with all players. Returns the result: returns and facts."""
         split = "holdout" if holdout else "held-out"
         spaces = self.trainer.evaluator.world.spaces
+        # `config.place` is the setting's name: `env`.
         facts = {self.config.place: self.world_name, "episodes": spaces.envs, "steps": spaces.steps}
         facts["seed"] = self.config.seed
         players = return_rows(score_players(self.trainer, self.rows, FIRST_SEEDS[split]))
@@ -213,9 +236,10 @@ class WorldRun(Run):
             ConfigError: a function is given, and the run has no space for its numbers; or keys are given, and the world
                 has no infos.
         """
-        # `Run.listen_` refuses a function: without leaves for its numbers the state cannot take it.
-        super().listen_(None if OWN in self.trainer.run.logged else on_episode)
-        if OWN in self.trainer.run.logged:
+        # Whether the state has leaves for the function's numbers; without them `Run.listen_` refuses a function.
+        has_leaves = OWN in self.trainer.run.logged
+        super().listen_(None if has_leaves else on_episode)
+        if has_leaves:
             logged_numbers, keys = self.trainer.run.logged[OWN], self.config.info_keys
             reporter = EpisodeReporter(
                 self.trainer.collector.world, logged_numbers, keys, on_episode, name=self.world_name
@@ -252,9 +276,9 @@ class WorldRun(Run):
             return player
 
         verdict = try_exactness(make_player)
-        if verdict.tested and verdict.why:
+        if verdict.tested and verdict.why:  # it was found inexact
             self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved_names)}. {NEW_EPISODES}")
-        elif verdict.why:
+        elif verdict.why:  # the test was left out, or ended early
             limit = f"{verdict.why}, and the test may take {TEST_SECONDS:g} s"
             self.omitted_tests.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
 

@@ -82,8 +82,8 @@ def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]: 
             yield index, value, False
     else:
         name = type(branch).__name__
-        stateful = isinstance(branch, torch.nn.Module | torch.optim.Optimizer)
-        remedy = "Give its state_dict()" if stateful else "Leave it out"
+        has_state_dict = isinstance(branch, torch.nn.Module | torch.optim.Optimizer)
+        remedy = "Give its state_dict()" if has_state_dict else "Leave it out"
         raise TypeError(
             f"{path}: a state tree cannot hold a {name}. {remedy}; a state tree has tensors, "
             "arrays, generators, numbers, text "
@@ -109,6 +109,7 @@ def is_immutable(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or t
 
 def nbytes(root: object) -> dict[str, int]:
     """Return the bytes of each leaf by path; storage that several leaves share counts whole, for the first of them."""
+    # Identities of the storages that have counted.
     storages: set[int] = set()
     sizes: dict[str, int] = {}
     for leaf in leaves(root):
@@ -123,7 +124,7 @@ def _leaf_bytes(value: Value, storages: set[int]) -> int:
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
         return _bytes_once(storage._cdata, storage.nbytes(), storages)  # noqa: SLF001  (torch has no public name for it)
     if isinstance(value, np.ndarray):
-        # Views keep their base alive, and with it all its bytes.
+        # A view counts as the whole array that owns its memory, as it keeps that array alive.
         base: Any = value
         while isinstance(base.base, np.ndarray):
             base = base.base

@@ -54,15 +54,17 @@ def _profile_settings() -> dict[str, str]:
     # The section of profile NAME is [NAME] in `credentials`, and [profile NAME] in `config`.
     config_section = profile if profile == "default" else f"profile {profile}"
     settings = _profile_section("AWS_CONFIG_FILE", "config", config_section)
+    # The client names its keys without `aws_`.
     client_keys = {name.removeprefix("aws_"): keys[name] for name in _KEY_NAMES if name in keys}
     region = keys.get("region") or settings.get("region")
+    # A region in the environment wins: the client reads it itself.
     if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
         client_keys["region"] = region
     return client_keys
 
 
 def _profile_section(variable: str, file: str, name: str) -> Mapping[str, str]:
-    """Return a section of a file in ~/.aws, or of the file that the variable names; empty if there is none."""
+    """Return the section `name` of the file that `variable` names, by default of ~/.aws/`file`; empty if missing."""
     parser = configparser.ConfigParser(interpolation=None)  # a secret key may hold a `%`
     parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))
     return parser[name] if parser.has_section(name) else {}

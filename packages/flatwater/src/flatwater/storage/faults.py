@@ -91,6 +91,7 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
     summary = _summarise_message(text)
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
     kind = "container" if scheme == "az" else "bucket"
+    # A file system has no buckets that could be missing.
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
     is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
     # Whether each reason applies, and its text. The order matters: an answer may have several of the texts.
@@ -114,7 +115,7 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
             f"this folder cannot be made ({summary}). Correct the URL.",
         ),
     ]
-    # For lists alone: in other requests the name is the caller's own.
+    # Before the reasons, and for lists alone: in other requests the odd name is the caller's own.
     if request == "list" and _has_any(text, _ODD_NAME):
         return OddNameError(
             f"{url}: an object there has a name that cannot be listed ({summary!r}). Remove the "

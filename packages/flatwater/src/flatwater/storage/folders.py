@@ -55,7 +55,7 @@ def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def is_unfinished(name: str) -> bool:
-    """Return whether a name is one that the client gives to unfinished files: `NAME#1`."""
+    """Return whether a name has the form that the client gives to unfinished files: `NAME#1`."""
     return "#" in name and name.rpartition("#")[2].isdigit()
 
 

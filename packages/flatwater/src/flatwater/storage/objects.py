@@ -89,7 +89,7 @@ class StoredObjects:
         return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
 
     def reconnect(self) -> "StoredObjects":
-        """Return the same objects by a new client, as a wrong answer may be the connection's fault."""
+        """Return the same objects by a new client, as a wrong answer may be the connection's fault; files need none."""
         return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
     def put(self, name: str, content: FilePiece) -> str:
@@ -97,7 +97,7 @@ class StoredObjects:
         return self._put(name, content, "overwrite")
 
     def create(self, name: str, content: FilePiece) -> bool:
-        """Write an object unless there is one of that name. Returns whether the object there has this content."""
+        """Write an object unless there is one of that name. Returns whether the object there now has `content`."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         try:
@@ -112,7 +112,7 @@ class StoredObjects:
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         with translate_store_errors(self.url, "write"):
-            # Not in parts, so that the object is written whole or not, and an ETag by MD5 is that of its content.
+            # Not in parts: so the object is written whole or not at all, and an ETag that is an MD5 is its content's.
             tag = obstore.put(self.store, self.prefix + name, content, mode=mode, use_multipart=False)["e_tag"]
         self._flush(name)
         return _bare_tag(tag)
@@ -170,7 +170,8 @@ class StoredObjects:
         """
         bytes_left = maximum
         with translate_store_errors(self.url, "read"):
-            for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, maximum):
+            content = self._read_file(name) if self.folder else self._read_ranges(name, maximum)
+            for piece in content:
                 # Received bytes are counted, as the size that the store names may be wrong.
                 if len(piece) > bytes_left:
                     raise self._oversize_error(name, maximum)
@@ -183,7 +184,7 @@ class StoredObjects:
             while piece := file.read(_CHUNK_BYTES):
                 yield piece
 
-    def _ranged_pieces(self, name: str, maximum: int) -> Iterator[bytes]:
+    def _read_ranges(self, name: str, maximum: int) -> Iterator[bytes]:
         """Yield an object's content by requests for `RANGE_BYTES` each, so that each can end within `REQUEST_SECONDS`.
 
         Raises:
@@ -197,11 +198,12 @@ class StoredObjects:
             # The first request has no range, as a store refuses any range of an empty object.
             options: Any = {"range": (position, min(position + RANGE_BYTES, size))} if position else {}
             response = obstore.get(self.store, path, options=options)
-            size, request_begin = response.meta["size"], position
+            size = response.meta["size"]
+            request_begin = position
             if size > maximum:
                 raise self._oversize_error(name, maximum)
             for piece in response.stream(min_chunk_size=_CHUNK_BYTES):
-                # A store that ignores ranges sends more.
+                # A store that ignores ranges sends more; the rest is dropped.
                 requested_bytes = bytes(piece)[: request_begin + RANGE_BYTES - position]
                 position += len(requested_bytes)
                 yield requested_bytes
@@ -230,7 +232,7 @@ class StoredObjects:
                     for file in self._limit_entries(files)
                 ]
             else:
-                listing = _run_coroutine(self._in_time(self._list_folder(folder)))
+                listing = _run_coroutine(self._await_listing(self._list_folder(folder)))
         return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
     def _limit_entries(self, entries: Iterable[T]) -> Iterator[T]:
@@ -266,7 +268,7 @@ class StoredObjects:
                 raise self._too_many_error()
         return listing
 
-    async def _in_time(self, answer: Awaitable[T]) -> T:
+    async def _await_listing(self, answer: Awaitable[T]) -> T:
         """Return the result of a listing within `REQUEST_SECONDS`.
 
         Raises:
@@ -306,7 +308,9 @@ class StoredObjects:
         """
         with translate_store_errors(self.url, "list"):
             names = (
-                folder_names(self.folder) if self.folder else _run_coroutine(self._in_time(self._list_folder_names()))
+                folder_names(self.folder)
+                if self.folder
+                else _run_coroutine(self._await_listing(self._list_folder_names()))
             )
         return sorted(name for name in names if is_plain(name))
 
@@ -339,14 +343,11 @@ class StoredObjects:
 
 def is_plain(name: str) -> bool:
     """Return whether an object's name is safe as a file's path and on a terminal: printable parts, and no `..`."""
-    folder_names = name.split("/")
+    parts = name.split("/")
     return (
         name.isprintable()
         and len(name.encode()) <= _NAME_BYTES
-        and all(
-            0 < len(folder_name.encode()) <= _PART_BYTES and folder_name not in {".", ".."}
-            for folder_name in folder_names
-        )
+        and all(0 < len(part.encode()) <= _PART_BYTES and part not in {".", ".."} for part in parts)
     )
 
 
@@ -378,9 +379,8 @@ def open_objects(url: str, retries: int = PATIENT_RETRIES) -> StoredObjects:
     url_parts = urlsplit(url)
     path = unquote(url_parts.path).strip("/")
     prefix = f"{path}/" if path else ""
-    return StoredObjects(
-        url.rstrip("/"), _open_store(url_parts.scheme, url_parts.netloc, url, retries), prefix, retries
-    )
+    store = _open_store(url_parts.scheme, url_parts.netloc, url, retries)
+    return StoredObjects(url=url.rstrip("/"), store=store, prefix=prefix, retries=retries)
 
 
 def check_url(url: str) -> None:
@@ -443,12 +443,12 @@ def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStor
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     settings, plain_http = client_settings(scheme)
     client = _CLIENT_OPTIONS | {"allow_http": plain_http}
-    # Pauses within a request are short; a caller that waits longer can tell the user.
+    # Retries end within 30 s: a caller that tries again after that can tell the user meanwhile.
     retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
     try:
         store: ObjectStore = kind(bucket, client_options=client, retry_config=retry, **settings)
     except (BaseError, ValueError) as error:
         with translate_store_errors(url, "open"):
-            raise error from None
+            raise error from None  # for the context to translate
         raise AssertionError from None  # never reached: the context above raises
     return store

@@ -83,7 +83,7 @@ def send_file(
         if size <= BUFFER_BYTES:
             expected_tag, store_tag = _put_whole(objects, name, source)
         else:
-            buffer.part_bytes = 2 * PART_BYTES
+            buffer.part_bytes = 2 * PART_BYTES  # one part that is sent, and one that waits
             try:
                 expected_tag, store_tag = _put_parts(objects, name, source)
             finally:
@@ -144,7 +144,7 @@ class _SendSource:
 
 
 def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Send the file by one request. Returns the ETag that its MD5 would give, and the ETag of the store."""
+    """Send the file by one request. Returns its MD5, which is the ETag at most stores, and the store's ETag."""
     piece = source.read_next_(source.bytes_left)
     tag = objects.put(name, piece)
     source.on_bytes_sent(len(piece))
@@ -152,7 +152,7 @@ def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
 
 
 def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Send the file in several parts. Returns the ETag that their MD5s would give, and the ETag of the store."""
+    """Send the file in several parts. Returns the ETag that S3 makes from their MD5s, and the store's ETag."""
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
@@ -161,7 +161,7 @@ def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
             piece = source.read_next_(PART_BYTES)
             digests.append(_hash_piece(piece).digest())
             yield bytes(piece)  # a copy: the client sends it while the next part is read into the buffer
-            source.on_bytes_sent(len(piece))
+            source.on_bytes_sent(len(piece))  # reached when the client takes the next part
 
     store_tag = objects.put_parts(name, parts())
     # The ETag of S3 for parts: the MD5 of the MD5s, and their number.

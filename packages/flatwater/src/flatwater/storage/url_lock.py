@@ -62,7 +62,8 @@ class Holder:
         """Whether its process is gone, as far as this machine can know."""
         # For a process of this machine no clock counts: after a machine has slept, a lock that is held looks old.
         if self.ticks is not None and self.boot and self.boot == _machine_identity():
-            with suppress(PermissionError):  # the system hides the process: its age decides, as on another machine
+            # If the system hides the process, the lock's age decides below, as on another machine.
+            with suppress(PermissionError):
                 return process_start(self.pid) != self.ticks
         return self.age > STALE_SECONDS
 
@@ -136,7 +137,7 @@ class Lock:
     token: str
 
     def renew_(self) -> bool:
-        """Renew the lock. Returns False if another process has taken it, because this one seemed dead."""
+        """Renew the lock. Returns False if another process has taken it, as this one seemed dead, else True."""
         if not self.is_held():
             return False
         self.objects.put(LOCK_FILE, _lock_content(self.token))
@@ -152,7 +153,7 @@ class Lock:
 
     def release_(self) -> None:
         """Release the lock, so that others may write, unless another process has taken it."""
-        if not self.is_held():  # another process may have taken it
+        if not self.is_held():
             return
         try:
             self.objects.remove([LOCK_FILE])
@@ -205,8 +206,9 @@ def _replace_stale_lock(lock: Lock, old_content: bytes) -> None:
     Raises:
         LockedError: another process took the lock in the meantime.
     """
-    objects, claim_name = lock.objects, f"lock.{hashlib.sha256(old_content).hexdigest()[:16]}.json"
-    # An object of a process that is gone, or of this one, keeps nobody from replacing the lock.
+    objects = lock.objects
+    claim_name = f"lock.{hashlib.sha256(old_content).hexdigest()[:16]}.json"
+    # A claim of a process that is gone, or of an earlier try of this one, keeps nobody from replacing the lock.
     if not objects.create(claim_name, _lock_content(lock.token)):
         new_holder = _parse_holder(objects.read(claim_name) or b"", objects.url)
         if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
@@ -241,7 +243,7 @@ def _lock_content(token: str) -> bytes:
         boot=machine,
         pid=pid,
         renewed=time_now,
-        ticks=process_start(pid) if machine else None,
+        ticks=process_start(pid) if machine else None,  # not known without /proc
         version=__version__,
     )
     return json.dumps(asdict(holder), indent=1).encode() + b"\n"
@@ -260,13 +262,14 @@ def process_start(pid: int) -> int | None:
         return None
     # proc(5): `pid (name) state ...`. The name may hold spaces and parentheses: the last one ends it.
     state, *fields_from_4 = stat_text.rpartition(")")[2].split()
-    is_dead = state in "ZX"  # a zombie counts as dead
+    is_dead = state in "ZX"  # Z: a zombie, which counts as dead; X: dead
     return None if is_dead else int(fields_from_4[22 - 4])  # field 22: starttime
 
 
 def _raise_if_hidden(pid: int) -> None:
     """Raise PermissionError if a process of another user lives, though /proc does not show it."""
     try:
-        os.kill(pid, 0)  # signal 0 is not sent: the call only checks that the process exists
+        # Signal 0 is not sent: the call only fails, with PermissionError if the process is another user's.
+        os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return

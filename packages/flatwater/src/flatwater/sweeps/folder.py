@@ -58,7 +58,7 @@ class SweepOutcome:
         finished_lines = [line for line in self.lines if line.state == "finished" and line.value is not None]
         if not finished_lines:
             return None
-        # By the negative number: of equal values the first trial is the largest tuple.
+        # Compared by value, then by the negative number: of equal values the first trial has the largest tuple.
         _, _, best_line = max((line.value, -line.number, line) for line in finished_lines)
         return best_line
 
@@ -74,8 +74,13 @@ class SweepOutcome:
 
 
 def write_outcome(outcome: SweepOutcome, base: object) -> None:
-    """Write sweep.json, and best.toml where there is a best trial."""
+    """Write sweep.json; if there is a best trial, also best.toml, recorded as this user's.
+
+    Args:
+        outcome: the trials so far.
+        base: configuration that all trials share.
+    """
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best_trial is not None:
         write_config(with_settings(base, outcome.best_trial.settings, TRIAL_SOURCE), outcome.folder.best)
-        remember_file(outcome.folder.best, lambda _: None)
+        remember_file(outcome.folder.best, lambda _line: None)  # each trial prints a fault of the record by itself

@@ -52,7 +52,12 @@ class OpenedSweep:
 
 
 def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
-    """Return the sweep in the order's folder, if one was begun there, or a new sweep."""
+    """Return the sweep that was begun in the order's folder; if there is none, begin a new sweep.
+
+    Args:
+        order: arguments of the sweep.
+        program: command of a process that checks the settings.
+    """
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopen_sweep(order, SweepFolder(order.folder), program)
     return _create_sweep(order, program)
@@ -76,6 +81,7 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     base = _prepare_config(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, read_regular(order.space))
+    # Recorded as this user's, so that a later start may import the code that the files name.
     remember_file(folder.space, _print_nothing, trainer=base.trainer)
     write_config(base, folder.base)  # last: a folder that has it is whole
     remember_file(folder.base, _print_nothing)
@@ -115,10 +121,11 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
 
 
 def _print_nothing(_: str) -> None:
-    """Do nothing with a line: each trial prints by itself that the record of trust cannot be written."""
+    """Drop a line: each trial prints by itself that the record of trust cannot be written."""
 
 
 def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
     """Return the settings as a run stores them, once a process has checked that a run could start with them."""
     # A process of its own, which ends: else the sweep would hold the memory of data and libraries while trials train.
-    return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")
+    answer = ask_process(program, {"config": to_mapping(config)})
+    return from_mapping(type(config), answer["config"], "the sweep")

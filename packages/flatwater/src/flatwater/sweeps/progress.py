@@ -30,13 +30,13 @@ class RoundProgress:
         self.rounds_before = self.done
 
     def count_record_(self, record: Record, known_rounds: int) -> None:
-        """Count a round of a run by its record, unless it is one of the `known_rounds` that counted at the start."""
+        """Count the round of a run's record, unless it is one of the first `known_rounds`, which `done` has already."""
         if record["round"] > known_rounds:
             self.done += 1
             self.show()
 
     def drop_(self, rounds: int) -> None:
-        """Take rounds off that will not be trained: those of a run that was ended early."""
+        """Subtract rounds that will not be trained, of a run that was ended early."""
         self.rounds -= rounds
         self.show()
 
@@ -45,7 +45,7 @@ class RoundProgress:
         return f"{unit} {self.done:,} of {self.rounds:,}, {self.time_left()}"
 
     def time_left(self) -> str:
-        """Return a phrase such as `12m left`; before a round of this start is done, that the time is unknown."""
+        """Return a phrase: `12m left`, `almost done`, or that the time is unknown until this start has done a round."""
         rounds_since_start = self.done - self.rounds_before
         if self.done >= self.rounds:
             return "almost done"

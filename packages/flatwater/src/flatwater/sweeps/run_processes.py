@@ -81,7 +81,8 @@ class _JobProcess:
         """Let the job judge the new rounds, in their order. Returns how the process ended, None while it works."""
         has_ended = self.process.poll() is not None  # before the rounds are read, so that the last one is among them
         if not self._end_requested:
-            rewind_if_replaced_(self._metrics_tail)
+            rewind_if_replaced_(self._metrics_tail)  # a resumed run may cut rows off
+            # Stops at the first round by which the run is to end.
             if any(self.job.judge(record) for record in read_appended_records_(self._metrics_tail)):
                 self.request_end_("pruned")
         if not has_ended:
@@ -104,12 +105,12 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
     Raises:
         FlatwaterError: no run could start with the configuration.
     """
-    process = _start_process(program, {**order, "run": None}, None)
+    process = _start_process(program, {**order, "run": None}, log=None)
     with process:
         answer = _read_answer(process)
     if "config" not in answer:
-        kind = MemoryLimitError if answer.get("exit_code") == MemoryLimitError.exit_code else FlatwaterError
-        raise kind(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
+        error_class = MemoryLimitError if answer.get("exit_code") == MemoryLimitError.exit_code else FlatwaterError
+        raise error_class(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
     return answer
 
 
@@ -132,36 +133,36 @@ def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job
                 return
             # Checked before numbers are read, as a folder that was moved would not get them.
             pool.check()
-            for finished_job, ending in _poll_processes_(processes, pool.stop):
-                processes.remove(finished_job)
-                _close_process(finished_job.process)
-                yield finished_job.job, ending
+            for job_process, ending in _poll_processes_(processes, pool.stop):
+                processes.remove(job_process)
+                _close_process(job_process.process)
+                yield job_process.job, ending
             _wait_for_oldest(processes)
     except (RunError, GeneratorExit):  # GeneratorExit: the caller has closed the generator, as it cannot go on
         # All are asked before the first is waited for, so that they save at the same time.
-        for running in processes:
-            running.request_end_("stopped")
-        for running in processes:
-            running.process.wait()
+        for job_process in processes:
+            job_process.request_end_("stopped")
+        for job_process in processes:
+            job_process.process.wait()
         raise
     finally:
         # After a second Ctrl-C processes may still be training.
-        for running in processes:
-            running.process.kill()
-            _close_process(running.process)
+        for job_process in processes:
+            job_process.process.kill()
+            _close_process(job_process.process)
 
 
 def _poll_processes_(processes: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
     """Poll each process once and pass signals on to it; yield those that have ended, with their ends."""
     # Asked once for all processes, as asking clears the request.
     must_save = stop.asks_to_save_()
-    for running in tuple(processes):
-        if (ending := running.poll_process_()) is not None:
-            yield running, ending
+    for job_process in tuple(processes):  # a copy, as the caller removes those that have ended
+        if (ending := job_process.poll_process_()) is not None:
+            yield job_process, ending
         elif stop.signal:
-            running.request_end_("stopped")
+            job_process.request_end_("stopped")
         elif must_save:
-            running.process.send_signal(SAVING_SIGNAL)
+            job_process.process.send_signal(SAVING_SIGNAL)
 
 
 def _next_job(jobs: Iterator[Job | None], pool: RunPool) -> Job | None:
@@ -175,8 +176,8 @@ def _next_job(jobs: Iterator[Job | None], pool: RunPool) -> Job | None:
 def _await_run(run: RunFolder, pool: RunPool) -> None:
     """Wait while the process of an earlier, killed sweep still saves the run's checkpoint."""
     is_announced = False
-    # The run's lock tells it, whatever the rounds (0 of 1): the process is no child of this one to be waited for.
-    while run_state(run, 0, 1) == "training" and not pool.stop.signal:
+    # The run's lock tells it, whatever the rounds are: the process is no child, so `wait` is not possible.
+    while run_state(run, rounds_done=0, rounds=1) == "training" and not pool.stop.signal:
         if not is_announced:
             pool.say(f"  waiting for {run.path.name}, which another process is saving")
             is_announced = True
@@ -184,10 +185,10 @@ def _await_run(run: RunFolder, pool: RunPool) -> None:
 
 
 def _wait_for_oldest(processes: Sequence[_JobProcess]) -> None:
-    """Wait `POLL_SECONDS`, or less if the oldest process ends before."""
+    """Wait `POLL_SECONDS`, or less if the oldest process ends before; not at all without a process."""
     if processes:
         try:
-            processes[0].process.wait(POLL_SECONDS)
+            processes[0].process.wait(timeout=POLL_SECONDS)
         except TimeoutExpired:
             return
 
@@ -231,7 +232,8 @@ def _unrequested_exit(code: int, answer: Mapping[str, Any]) -> RunExit:
     # The answer counts before the code: a run that had finished may still be killed before its process ends.
     if answer.get("finished"):
         return RunExit("finished")
-    # A signal that was sent to all processes, as when the machine shuts down: -15 stands for code 143.
+    # A signal was sent to all processes, as when the machine shuts down. One that ended the process itself has a
+    # negative code: -15 stands for 143, which is 128 + 15.
     if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:
         return RunExit("stopped")
     if "error" in answer:

@@ -100,7 +100,7 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     Raises:
         ConfigError: the file has no tables, or a table does not fit.
     """
-    space = dict(_searched_settings(tables, base, ""))
+    space = dict(_searched_settings(tables, base, table_path=""))
     if not space:
         raise ConfigError("expected one or more tables, such as [net.hidden] with low and high.")
     for name, values in space.items():
@@ -144,7 +144,7 @@ def _searched_settings(
 
 
 def _deeper_hint(name: str, config: object, table_path: str) -> str:
-    """Return where the tables within a configuration have a setting of that name; empty if none has."""
+    """Return a hint that names the tables which have a setting `name`, further inside; empty if none has."""
     settings = flat_settings(to_mapping(config), table_path)
     tables = [f"[{path}]" for path in settings if path.rpartition(".")[2] == name]
     return f" Expected {' or '.join(tables)}." if tables else ""
@@ -170,6 +170,7 @@ def _parse_values(table: Mapping[str, Any], declared_type: object, path: str) ->
     if not isinstance(choices, list) or not choices:
         raise ConfigError(f"[{path}] choices = {choices!r}: expected a list of one or more values")
     for index, value in enumerate(choices):
+        # Refuses a value that does not fit the setting's type; a table never fits.
         from_plain(declared_type, value, f"[{path}] choices[{index}]", _refuse_table)
         if value in choices[:index]:
             raise ConfigError(f"[{path}] choices[{index}] = {value!r}: is given twice")
@@ -183,7 +184,8 @@ def _parse_range(table: Mapping[str, Any], declared_type: object, path: str) -> 
         ConfigError: low or high is missing, or the ends or the step do not fit.
     """
     # `int | None` is searched as an int.
-    kind = next((kind for kind in (get_args(declared_type) or (declared_type,)) if kind is not NoneType), None)
+    alternatives = get_args(declared_type) or (declared_type,)
+    kind = next((kind for kind in alternatives if kind is not NoneType), None)
     if kind not in (int, float):
         raise ConfigError(f"[{path}]: low and high need a number. Give choices = [...].")
     numbers = {key: _parse_number(table, key, kind, path) for key in ("low", "high", "step") if key in table}
@@ -225,6 +227,7 @@ def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> 
         ConfigError: the number is not of this kind, or not finite.
     """
     value = table[key]
+    # Refuses a value of another type, such as 0.5 for an int.
     from_plain(kind, value, f"[{path}] {key}", _refuse_table)
     _require_range(isfinite(value), path, key, value, "finite")
     number: float = kind(value)
@@ -251,7 +254,7 @@ def _refuse_table(declared_type: type[Any], _given: Mapping[str, Any], path: str
 
 
 def _require_fitting_value(base: object, path: str, values: Range | Choices) -> None:
-    """Refuse a setting of which no value fits `base`; a single value may fit only together with other settings' values.
+    """Refuse a setting if none of its values fits `base`; one is enough, as others may fit with other settings.
 
     Raises:
         ConfigError: no value of the setting fits; the message is that of a value.
@@ -262,6 +265,6 @@ def _require_fitting_value(base: object, path: str, values: Range | Choices) -> 
             with_settings(base, {path: value}, TRIAL_SOURCE)
         except ConfigError as error:
             reasons[key] = str(error).removeprefix(f"{TRIAL_SOURCE}: ")
-    if len(reasons) == len(values.trial_values):
+    if len(reasons) == len(values.trial_values):  # no value fits
         key, reason = next(iter(reasons.items()))
         raise ConfigError(f"[{path}] {key}: {reason}")

@@ -83,7 +83,7 @@ class Study:
 
     def begin_trial_(self) -> Trial:
         """Begin a new trial in the database, draw its settings, and return it."""
-        self._reseed_sampler_(len(self._trials()), "")
+        self._reseed_sampler_(number=len(self._trials()), name="")  # optuna counts from 0
         return self._draw_settings_(self.study.ask())
 
     def reopen_interrupted_trials_(self) -> list[Trial]:
@@ -98,14 +98,14 @@ class Study:
         return all(trial.state != RUNNING for trial in dependencies)
 
     def settings(self, trial: Trial | FrozenTrial) -> dict[str, Any]:
-        """Return the trial's settings as plain values, by dotted path."""
+        """Return the trial's settings as plain values, by dotted path; those not drawn yet are missing."""
         return {
             name: from_label(values, trial.params[name]) for name, values in self.space.items() if name in trial.params
         }
 
     def _reopen_trial_(self, trial: FrozenTrial) -> Trial:
         """Return a trial that an earlier process began; settings that it lacks are drawn by the same seed."""
-        self._reseed_sampler_(trial.number, "")
+        self._reseed_sampler_(trial.number, name="")
         return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001  (optuna has no public name for it)
 
     def _reseed_sampler_(self, number: int, name: str) -> None:
@@ -152,7 +152,8 @@ class Study:
         """Complete the trial with the value of its last round; without any value it has failed."""
         values = self._frozen_trial(trial).intermediate_values
         if values:
-            self.study.tell(trial.number, values[max(values)])
+            last_round = max(values)
+            self.study.tell(trial.number, values[last_round])
         else:
             self.fail_(trial, "the run has no finite number to be judged by")
 
@@ -258,7 +259,7 @@ class _EarlierTrials:
 
 
 def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int, at_once: int | None = None) -> Study:
-    """Return the study in a database, which is made if there is none.
+    """Return the study in a database; without a database, make one.
 
     Args:
         path: path of the database.
@@ -279,10 +280,12 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
         str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}
     )
     study = optuna.create_study(storage=storage, study_name=STUDY_NAME, direction="maximize", load_if_exists=True)
-    # The study is loaded once more below, with its pruner, which depends on the lag that the study has stored.
+    # The lag: a trial follows from the trials at least so many numbers before it.
     lag = _fix_lag_(study, at_once)
     pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
-    return Study(optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner), space, seed, lag)
+    # Loaded once more, with the pruner, which needs the lag that the study has stored.
+    study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
+    return Study(study, space, seed, at_once=lag)
 
 
 def _fix_lag_(study: optuna.Study, at_once: int | None) -> int:
@@ -293,7 +296,7 @@ def _fix_lag_(study: optuna.Study, at_once: int | None) -> int:
     Raises:
         ConfigError: `at_once` is more than the study was begun with.
     """
-    # A study with trials and without a number was begun when sweeps trained one at a time.
+    # A study that has trials and no number was begun by a version whose sweeps trained one trial at a time.
     lag: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
     if lag is None:
         lag = at_once or 1
@@ -313,6 +316,7 @@ def trial_number(trial: Trial | FrozenTrial) -> int:
 
 def suggest_value_(trial: Trial, name: str, values: Range | Choices) -> None:
     """Draw a value of a setting for the trial, unless it has one."""
+    # Optuna draws only a value that the trial lacks in the database.
     if isinstance(values, Choices):
         trial.suggest_categorical(name, [to_label(value) for value in values.values])
     elif values.whole:

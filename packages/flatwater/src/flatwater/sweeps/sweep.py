@@ -84,6 +84,7 @@ def train_sweep(
     with (
         hold_lock(RunFolder(opened_sweep.folder.path)) as locked_folder,
         stop_on_signals(console) as stop,
+        # A study shows the progress of its sweeps itself: then `status` is None.
         console.status("") if progress is None else nullcontext() as status,
     ):
         base = opened_sweep.base
@@ -117,11 +118,11 @@ def train_sweep(
 
 
 def train_trials_(sweep: Sweep, at_once: int) -> None:
-    """Train the trials that are left, so many at once, until all have ended or a signal stops them."""
+    """Train the trials that are left, `at_once` at the same time, until all have ended or a signal stops them."""
     parallel = f", {at_once} at once" if at_once > 1 else ""
     searched_names = ", ".join(sweep.study.space)
     sweep.say(f"sweep folder {sweep.folder.path}: {sweep.trial_count} trials, searching {searched_names}{parallel}")
-    for line in sweep.study.lines():
+    for line in sweep.study.lines():  # those that ended early before the sweep was stopped
         drop_unreached_rounds_(sweep, line)
     pool = RunPool(program=sweep.program, stop=sweep.stop, check=sweep.require_in_place, say=sweep.say, at_once=at_once)
     trials_by_run: dict[Path, Trial] = {}
@@ -131,18 +132,18 @@ def train_trials_(sweep: Sweep, at_once: int) -> None:
             record_ending_(sweep, trials_by_run[job.run.path], ending)
 
 
-def generate_jobs_(sweep: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None]:
+def generate_jobs_(sweep: Sweep, trials_by_run: dict[Path, Trial]) -> Iterator[Job | None]:
     """Yield the jobs of interrupted, then of new trials; None while the next trial has to wait for others to end.
 
     Args:
         sweep: the sweep, whose study gets the new trials.
-        running_trials: gets each trial by its run's folder before its job is yielded.
+        trials_by_run: gets each trial by its run's folder before its job is yielded.
     """
     for trial in generate_trials_(sweep):
         if trial is None:
             yield None
         elif (job := begin_job_(sweep, trial)) is not None:
-            running_trials[job.run.path] = trial
+            trials_by_run[job.run.path] = trial
             yield job
 
 
@@ -154,7 +155,7 @@ def generate_trials_(sweep: Sweep) -> Iterator[Trial | None]:
 
 
 def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
-    """Return the job that trains, or goes on with, a trial's run; None if the trial fails or is pruned at once."""
+    """Return the job that begins or resumes a trial's run; None if the trial has ended at once, failed or pruned."""
     settings = sweep.study.settings(trial)
     known_values = sweep.study.values(trial)
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
@@ -169,7 +170,9 @@ def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
         record_ending_(sweep, trial, RunExit("pruned"))
         return None
     number = trial_number(trial)
-    _, metric = judged_curve(sweep)
+    run = sweep.folder.trial(number)
+    known_rounds = recorded_rounds(run)  # those that an earlier start has counted
+    _title, metric = judged_curve(sweep)
 
     def judge(record: Record) -> bool:
         """Count the round and save its value; return whether the trial should end."""
@@ -177,8 +180,6 @@ def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
         value = record.get(metric)
         return sweep.study.judge_(trial, known_values, record["round"], nan if value is None else value)
 
-    run = sweep.folder.trial(number)
-    known_rounds = recorded_rounds(run)
     log = sweep.folder.log(number)
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
 
@@ -192,13 +193,14 @@ def record_ending_(sweep: Sweep, trial: Trial, ending: RunExit) -> None:
         sweep.study.prune_(trial)
     elif ending.how == "failed":
         sweep.study.fail_(trial, ending.reason)
-    drop_unreached_rounds_(sweep, sweep.study.lines()[trial_number(trial) - 1])
-    sweep.say(f"  trial {trial_number(trial)} {outcome_line(sweep, trial_number(trial))}")
+    number = trial_number(trial)  # from 1
+    drop_unreached_rounds_(sweep, sweep.study.lines()[number - 1])
+    sweep.say(f"  trial {number} {outcome_line(sweep, number)}")
     write_outcome(sweep_outcome(sweep), sweep.base)
 
 
 def drop_unreached_rounds_(sweep: Sweep, line: TrialLine) -> None:
-    """Take the rounds off the progress that a trial which has ended early will not reach."""
+    """If a trial has ended early, subtract the rounds that it will not train from the sweep's progress."""
     if line.state in {"pruned", "failed"}:
         sweep.progress.drop_(sweep.base.rounds - recorded_rounds(sweep.folder.trial(line.number)))
 
@@ -210,7 +212,8 @@ def judged_curve(sweep: Sweep) -> tuple[str, str]:
 
 def outcome_line(sweep: Sweep, number: int) -> str:
     """Return a line about the result of a trial; `number` counts from 1."""
-    line, best_trial = sweep.study.lines()[number - 1], sweep_outcome(sweep).best_trial
+    line = sweep.study.lines()[number - 1]
+    best_trial = sweep_outcome(sweep).best_trial
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; the sweep resumes the trial when it goes on"
     if line.state == "failed":

@@ -35,12 +35,12 @@ def main() -> None:
 
 
 def answer_(execute: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Read the order from stdin, execute it, and write its result, or the error, to stdout as JSON."""
+    """Read the order from stdin, execute it, and write its result, or a `FlatwaterError`, to stdout as JSON."""
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
         # Descriptor 1 becomes stderr, so that what a library prints does not stand in the answer.
         os.dup2(2, 1)
-        # First: from here on this process ends when its parent dies.
+        # Before the order is executed: from here on this process ends when its parent dies.
         end_with_parent(order["parent"])
         try:
             with trust_code(order.get("trust", False)):
@@ -60,18 +60,22 @@ def end_with_parent(parent: int) -> None:
 
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration as a run stores it, after a check against data and machine, but not against memory."""
-    config = from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the sweep")
-    checked_config, _ = checked_plan(config)
+    # Names in the settings may be imported: the sweep has checked that the user gave or trusts them.
+    config_class = find_recipe(settings["trainer"], GIVEN_PERMIT).config
+    config = from_mapping(config_class, settings, "the sweep")
+    checked_config, _plan = checked_plan(config)
     return {"config": to_mapping(checked_config.config)}
 
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Start the run, or resume it if it has begun; return whether it finished, and its exit code."""
+    # A stream that drops lines once stderr is closed, so that the trial goes on without a reader.
     console = Terminal(file=surviving_stream(sys.stderr), width=WIDTH)
-    if (run / "config.toml").is_file():
+    if (run / "config.toml").is_file():  # written when the run began
         outcome = resume(run, console)
     else:
-        config = from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the trial")
+        config_class = find_recipe(settings["trainer"], GIVEN_PERMIT).config
+        config = from_mapping(config_class, settings, "the trial")
         outcome = start_new_run(config, run, console)
     return {"finished": outcome.finished, "exit_code": outcome.exit_code}
 
