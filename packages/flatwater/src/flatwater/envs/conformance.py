@@ -75,6 +75,7 @@ def check_env_conformance(
     findings = record.findings
     if not record.valid_results:  # no reset has worked, so no episode can be played again
         return findings
+    # The number of a player, by which its simultaneous episodes differ, is left out: theirs follow from its `begin`.
     verdict = try_exactness(lambda _: _EnvPlayer(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
     if verdict.tested and verdict.why:
         findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
@@ -97,7 +98,9 @@ class _EnvPlayer:
         """The first environment itself, whose state is saved; `_envs` has both as single environments."""
         self._envs = [as_single_env(env) for env in pair]
         self._infos: list[dict[str, Any]] = [{}, {}]
-        self._is_over, self._has_masks = [True, True], False
+        self._is_over = [True, True]
+        """Whether each environment awaits a reset."""
+        self._has_masks = False
 
     @property
     def can_save(self) -> bool:
@@ -110,7 +113,7 @@ class _EnvPlayer:
         load_state_(self._first, state)
 
     def begin(self, seed: int) -> CallResult:
-        """Begin the episode, and another in the second environment if its last episode is over."""
+        """Begin the episode, and another in the second environment if its last is over; return the first's arrays."""
         arrays = self._begin(0, seed)
         if self._is_over[1]:
             self._begin(1, seed + 1)
@@ -121,7 +124,8 @@ class _EnvPlayer:
         self._envs[index].action_space.seed(seed)
         observation, info = self._envs[index].reset(seed=seed)
         self._infos[index] = _info_with_mask(observation, info)
-        self._is_over[index], self._has_masks = False, MASK_KEY in self._infos[0]
+        self._is_over[index] = False
+        self._has_masks = MASK_KEY in self._infos[0]
         return self._named_arrays(observation, self._infos[index])
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
@@ -132,10 +136,15 @@ class _EnvPlayer:
         return _sample_legal(env, self._infos[0], _EnvRecord(), has_masks=self._has_masks)
 
     def step(self, action: Any) -> tuple[CallResult, bool]:  # noqa: ANN401  (whatever the space of actions holds)
-        """Step the first environment with `action`, and the second with a random action unless its episode is over."""
+        """Step the first environment with `action`, and the second with a random action unless its episode is over.
+
+        Returns:
+            The first environment's arrays by name, and whether its episode is over.
+        """
         observation, reward, terminated, truncated, info = self._envs[0].step(action)
         self._infos[0] = _info_with_mask(observation, info)
         outcome = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
+        # The second environment only plays along: nothing of its results is compared.
         if not self._is_over[1]:
             other_action = _sample_legal(self._envs[1], self._infos[1], _EnvRecord(), has_masks=self._has_masks)
             other_observation, _, other_terminated, other_truncated, info = self._envs[1].step(other_action)
@@ -156,9 +165,10 @@ class _EnvPlayer:
 
 
 def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRecord:
-    """Play episodes of at most `max_steps` steps, and return the faults that were found.
+    """Play episodes of at most `max_steps` steps; return the number of valid results, and the faults.
 
-    `seed` seeds the actions and the first reset; later resets have no seed.
+    The first result of a wrong form ends the test. `seed` seeds the actions and the first reset; later resets have no
+    seed.
     """
     record = _EnvRecord()
     env.action_space.seed(seed)
@@ -168,6 +178,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
         if not (isinstance(answer, tuple) and len(answer) == RESET_PARTS and isinstance(answer[1], dict)):
             record.add_finding(f"reset() returned {_type_name(answer)}: expected an observation and an info dict.")
             return record
+        # This call may have overwritten the array that the call before it returned.
         _check_kept_observation(last_observation, record)
         observation, info = answer[0], _info_with_mask(*answer)
         last_observation = _check_observation(env, observation, "reset()", record)
@@ -207,6 +218,7 @@ class _ReturnedObservation(NamedTuple):
 
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> _ReturnedObservation:  # noqa: ANN401  (whatever the space holds)
     """Record the faults in an observation that `call`, `reset()` or `step()`, returned; return it with its digest."""
+    # `contains` of a world looks at masks alone: the arrays of its observations are always of its space.
     if isinstance(env, SingleWorld) and not env.contains(observation):
         record.add_finding(f"{call} left an agent nothing to choose: expected a legal action in each list.")
     elif not env.observation_space.contains(observation):
@@ -238,7 +250,7 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     if not has_masks or not sizes:
         return space.sample()
     mask = info.get(MASK_KEY)
-    flags = mask_flags(mask)
+    flags = mask_flags(mask)  # of all lists of actions in a row
     fault = ""
     if mask is None:
         fault = (
@@ -248,7 +260,8 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
         fault = f"has {len(flags)} numbers: expected {sum(sizes)}, one for each action"
     elif not np.isin(flags, (0, 1)).all():
         fault = "has other numbers than 0 (illegal) and 1 (legal)"
-    elif not all(part.any() for part in np.split(flags, np.cumsum(sizes)[:-1])):
+    # Split where the lists of actions end: each must have a legal action.
+    elif not all(list_flags.any() for list_flags in np.split(flags, np.cumsum(sizes)[:-1])):
         fault = "leaves nothing to choose in an episode that goes on"
     if fault:
         record.add_finding(f"The {MASK_KEY} {fault}.")
@@ -337,6 +350,7 @@ def _find_used_generators(env: Env, seed: int, max_steps: int) -> list[str]:
         action = _sample_legal(env, info, _EnvRecord(), has_masks=has_masks)
         earlier_states = _generator_states()  # read after the action is drawn, which is not the environment's doing
         step = env.step(action)
+        # By index: a step with another number of results was reported already, and must not end the check.
         info = _info_with_mask(step[0], step[-1])
         used_names |= {name for name, state in _generator_states().items() if state != earlier_states[name]}
         if step[2] or step[3]:  # terminated or truncated
@@ -370,6 +384,7 @@ def _observation_digest(observation: Any) -> str:  # noqa: ANN401  (whatever the
     digest = hashlib.sha256()
     for path, part in _nested_parts(observation):
         array = np.asarray(part)
+        # The bytes of an array of objects are addresses: their text is hashed instead.
         digest.update(f"{path}{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes() if array.dtype != object else repr(part).encode())
     return digest.hexdigest()
@@ -389,6 +404,7 @@ def _observation_summary(observation: Any) -> str:  # noqa: ANN401  (whatever th
     for path, part in _nested_parts(observation):
         if not isinstance(part, np.ndarray):
             value_texts.append(f"{path} {_type_name(part)}")
-        elif part.size:
+        elif part.size:  # an empty array has no minimum
             array_texts.append(f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}")
+    # `strip`, as the path of an observation without parts is empty.
     return ", ".join(text.strip() for text in value_texts + array_texts)

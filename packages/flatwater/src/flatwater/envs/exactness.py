@@ -157,11 +157,12 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
         player.close()
     # With a state kept over episodes, the second A may rightly differ from the first.
     difference = "" if can_save else _record_difference(first_a, second_a)
+    # Player 1 has other simultaneous episodes than player 0, and the global generators another seed, 5, than before.
     difference = difference or _first_replay_difference(make(1), [episode_b, second_a], _same_seed(5))
     if not difference:
         return ExactnessVerdict(tested=True)
     cause = "after its state was saved and given back" if can_save else _find_cause(make, first_a, seconds)
-    quantity, _, values = difference.partition(": ")
+    quantity, _, values = difference.partition(": ")  # `rewards: at step 3, 0.12 and 0.15`
     return ExactnessVerdict(tested=True, why=f"{quantity} of the same episode differ {cause}: {values}")
 
 
@@ -206,7 +207,7 @@ def try_whole_episode(
     difference = _first_difference(end, {**result, "returns": returns}, step)
     if all_played != is_over:  # the run's episode ended with its last action, not before
         difference = f"ends: at step {step}, {all_played} and {is_over}"
-    quantity, _, values = difference.partition(": ")
+    quantity, _, values = difference.partition(": ")  # `rewards: at step 3, 0.12 and 0.15`
     why = f"{quantity} of an episode differ when it is played again in a new environment: {values}"
     return ExactnessVerdict(tested=True, why=why if difference else "")
 
@@ -222,7 +223,7 @@ class CountedTime:
         self._queued_start = queued_seconds()
 
     def elapsed_seconds(self) -> float:
-        """Return the CPU seconds since the timer was made, or a quarter of the wall time without waits for a core."""
+        """Return the CPU seconds since the timer was made or, if more, a quarter of wall time without core waits."""
         cpu, clock = time.process_time() - self._cpu_start, time.monotonic() - self._clock_start
         # CPU time has no waits for a core, so they are read only where wall time may count.
         if clock / 4 > cpu:
@@ -242,8 +243,9 @@ def _record_episode(
         generator_seed: seed of the global generators meanwhile, on which nothing may depend.
         save_first: whether to save first, in the record's `kept_state`, the state that `player` keeps over episodes.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)  # of the actions alone
     with temporary_generator_seeds(_same_seed(generator_seed)):
+        # Encoded at once, as the episode changes the state.
         saved_state = encode_state(player.read_kept_state()) if save_first else b""
         episode = _RecordedEpisode(seed, [player.begin(seed)], kept_state=saved_state)
         for _ in range(steps):
@@ -324,7 +326,7 @@ def _first_difference(recorded_result: CallResult, repeated_result: CallResult, 
 
 
 def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> str:
-    """Return the cause of a difference in words, found by changing one thing at a time between two new players.
+    """Return the cause of a difference in words: change one thing at a time between two new players, and compare.
 
     Args:
         make: returns a new player.
@@ -333,17 +335,20 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
     """
     timer = CountedTime()
     with suppress(Exception):  # of the user's class: then the cause is not found
+        # Players 2 always have the same simultaneous episodes. Seeds 7 and 8 are any two that differ.
         player = make(2)
         seeds = _same_seed(7)
         try:
             episode_again = _record_episode(player, episode.seed, len(episode.actions), generator_seed=7)
         finally:
             player.close()
+        # Nothing has changed but the environment's object.
         if _first_replay_difference(make(2), [episode_again], seeds):
             return (
                 "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
                 "that all of them share)"
             )
+        # One global generator after another gets another seed.
         causes = [
             name
             for name in GENERATORS
@@ -355,6 +360,7 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
         # Player 3 differs from player 2 in its simultaneous episodes alone.
         if timer.elapsed_seconds() < seconds and _first_replay_difference(make(3), [episode_again], seeds):
             return "when others are played beside it"
+    # No other cause was found.
     return "after another episode was played"
 
 
@@ -379,7 +385,9 @@ class WorldPlayer:
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
         # Rewards, terminated, truncated.
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
-        self._awaits_reset, self._other_rng = np.ones(spaces.envs, np.bool_), np.random.default_rng(other_seed)
+        self._awaits_reset = np.ones(spaces.envs, np.bool_)
+        self._other_rng = np.random.default_rng(other_seed)
+        """Generator of the second environment's seeds and actions."""
 
     @property
     def can_save(self) -> bool:
@@ -387,7 +395,7 @@ class WorldPlayer:
         return bool(self._spaces.kept)
 
     def begin(self, seed: int) -> CallResult:
-        """Begin the episode, and another in the second environment if its last episode is over."""
+        """Begin the episode, and another in the second environment if its last is over; return the first's arrays."""
         self._awaits_reset[0] = True
         self._begin_(seed)
         return self._observe_and_ask_teacher()
@@ -398,7 +406,7 @@ class WorldPlayer:
         seeds[0] = seed
         self._world.begin_(self._awaits_reset, seeds, self._obs, *self._legal)
         if self._teacher is not None:
-            self._teacher.begin_(self._awaits_reset.copy())
+            self._teacher.begin_(self._awaits_reset.copy())  # a copy, which the teacher may keep
         self._awaits_reset[:] = False
 
     def sample_action(self, rng: np.random.Generator) -> Array:
@@ -429,8 +437,9 @@ class WorldPlayer:
             The first environment's arrays by name: observations, rewards [agents], ends [2, agents] (terminated,
             truncated), masks and the teacher's actions if any; and whether all of its agents are done.
         """
-        random_actions = [self._random_actions(self._other_rng, env) for env in range(1, len(self._awaits_reset))]
-        self._world.step_(np.stack([action, *random_actions]), self._obs, *self._outcome, *self._legal)
+        other_actions = [self._random_actions(self._other_rng, env) for env in range(1, len(self._awaits_reset))]
+        # The world writes all arrays after the actions.
+        self._world.step_(np.stack([action, *other_actions]), self._obs, *self._outcome, *self._legal)
         reward, terminated, truncated = self._outcome
         is_done = np.asarray((terminated | truncated).all(1))
         # Copies: the world writes into the same arrays at the next step.

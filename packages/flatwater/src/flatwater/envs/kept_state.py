@@ -54,7 +54,7 @@ def wrapper_layers(env: object) -> Iterator[object]:
     layer: object | None = env
     while layer is not None:
         yield layer
-        layer = _instance_attributes(layer).get("env")
+        layer = _instance_attributes(layer).get("env")  # where a wrapper holds what it wraps
 
 
 def _instance_attributes(layer: object) -> Mapping[str, Any]:
@@ -66,7 +66,7 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 
 def _kept_attributes(layer: object) -> tuple[str, ...]:
-    """Return the names of the attributes that a layer keeps: those listed for its class, and any `RunningMeanStd`."""
+    """Return the names of the attributes that a layer keeps: those of `KNOWN_WRAPPERS`, and any `RunningMeanStd`."""
     listed_names = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
     items = _instance_attributes(layer).items()
     return listed_names + tuple(
@@ -168,13 +168,15 @@ class EpisodeStarts:
         """Set `state_bytes` from the state of `env` after a reset, or `unsaved` if it cannot be saved; close `env`."""
         try:
             read_env_state(env)
-        except AttributeError:  # its state does not exist before the first reset, which the copies get here
+        # An attribute does not exist before the first reset: each copy is reset here, so that the state at the start of
+        # its first episode can be recorded.
+        except AttributeError:
             for copy in self.copies:
                 copy.reset(seed=0)
         try:
             env.reset(seed=0)
             self.state_bytes = len(self.copies) * buffer_size(read_env_state(env))
-        except TypeError as error:
+        except TypeError as error:  # of `buffer_size`: a value that cannot be encoded
             self.unsaved = f"its {error}, which cannot be saved"
         finally:
             env.close()
@@ -220,7 +222,7 @@ def encode_state(state: object) -> bytes:
     Raises:
         TypeError: a value inside is not a number, text, array or tensor; the message names its place.
     """
-    blobs: list[bytes] = []
+    blobs: list[bytes] = []  # the bytes of arrays, which `_describe_value` appends
     header = json.dumps(_describe_value(state, "state", blobs)).encode()
     body = b"".join(blobs)
     return len(header).to_bytes(_SIZE_BYTES, "little") + len(body).to_bytes(_SIZE_BYTES, "little") + header + body
@@ -259,6 +261,7 @@ def _describe_value(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa:
         ]
     if isinstance(value, bytes):
         return ["bytes", _append_blob_(blobs, value)]
+    # `number` is a scalar of NumPy's.
     kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
     if not isinstance(value, torch.Tensor | np.ndarray | np.generic):
         raise TypeError(f"{place} is a {type(value).__name__}")
@@ -293,6 +296,7 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401  (a state of any form)
         CheckpointError: the bytes are not encoded state.
     """
     try:
+        # The size of the body is skipped: the header names the place of each array in it.
         header_start = 2 * _SIZE_BYTES
         header_end = header_start + int.from_bytes(content[:_SIZE_BYTES], "little")
         return _decode_value(json.loads(content[header_start:header_end]), memoryview(content)[header_end:])
@@ -328,7 +332,7 @@ def _decode_value(description: Any, body: memoryview) -> Any:  # noqa: ANN401  (
         "number": lambda: array[()],
         "tensor": lambda: torch.from_numpy(array),
     }
-    return makers[kind]()
+    return makers[kind]()  # a KeyError for another kind, which `decode_state` reports
 
 
 def _slice_blob(span: Sequence[int], body: memoryview) -> memoryview:
@@ -351,6 +355,7 @@ def buffer_size(state: object) -> int:
     """
     content = encode_state(state)
     header_bytes = int.from_bytes(content[:_SIZE_BYTES], "little")
+    # The header counts twice: its numbers and texts may become longer.
     return len(content) + header_bytes + SPARE_BYTES
 
 
@@ -372,7 +377,8 @@ def write_state_(buffer: Array, state: object) -> str:
 
 def read_state(buffer: Array) -> Any:  # noqa: ANN401  (a state of any form)
     """Return the state that `write_state_` wrote into `buffer`, uint8 [bytes]; None if the buffer has no state."""
-    header_bytes, body_bytes = (
-        int.from_bytes(buffer[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES)
-    )
-    return decode_state(buffer[: 2 * _SIZE_BYTES + header_bytes + body_bytes].tobytes()) if header_bytes else None
+    header_bytes = int.from_bytes(buffer[:_SIZE_BYTES].tobytes(), "little")
+    body_bytes = int.from_bytes(buffer[_SIZE_BYTES : 2 * _SIZE_BYTES].tobytes(), "little")
+    if not header_bytes:  # the buffer is all zeros
+        return None
+    return decode_state(buffer[: 2 * _SIZE_BYTES + header_bytes + body_bytes].tobytes())

@@ -23,12 +23,15 @@ def name_kinds(groups: Sequence[Sequence[str]]) -> list[str]:
 
     Groups with the same such name, or without one, are called by their first agent.
     """
-    stems = [{re.sub(r"[_-]?\d+$", "", agent) for agent in agents} for agents in groups]
+    # The names of each group's agents without their numbers.
+    stems_by_group = [{re.sub(r"[_-]?\d+$", "", agent) for agent in agents} for agents in groups]
     names = list[str]()
-    for agents, stem in zip(groups, stems, strict=True):
-        is_unique = len(stem) == 1 and stem != {""} and stems.count(stem) == 1
+    for agents, stems in zip(groups, stems_by_group, strict=True):
+        # All agents of this group have one stem, and no other group has it.
+        is_unique = len(stems) == 1 and stems != {""} and stems_by_group.count(stems) == 1
         # A name stands in paths of the state tree, whose parts are joined by dots.
-        name = re.sub(r"[^\w-]", "_", next(iter(stem)) if is_unique else agents[0])
+        name = re.sub(r"[^\w-]", "_", next(iter(stems)) if is_unique else agents[0])
+        # Two names may still be equal, as after a replacement of characters.
         names.append(f"{name}_{len(names)}" if name in names else name)
     return names
 
@@ -55,12 +58,11 @@ def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
     # A list that a kind lacks has a single choice.
     lists = tuple(map(max, zip_longest(*(kind.spaces.lists for kind in kinds), fillvalue=1)))
     has_vectors = all(kind.spaces.form == "vector" for kind in kinds)
-    # For each number of an action, the lowest and the highest bound of the kinds that have such a number.
-    joined_bounds = tuple(
-        (min(low for low, _ in pairs), max(high for _, high in pairs))
-        for pairs in ([pair for pair in column if pair] for column in zip_longest(*bounds))
-    )
+    # For each number of an action, the bounds of the kinds that have such a number: their lowest and their highest.
+    bounds_by_number = [[pair for pair in column if pair] for column in zip_longest(*bounds)]
+    joined_bounds = tuple((min(low for low, _ in pairs), max(high for _, high in pairs)) for pairs in bounds_by_number)
     has_lists = any(kind.spaces.choices is not None for kind in kinds)
+    # Without lists, the names of the kind that has the most actions.
     actions = max((kind.spaces.actions for kind in kinds), key=len)
     return Spaces(
         envs=first.envs,
@@ -79,7 +81,7 @@ def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
 
 
 def agent_rows(spaces: Spaces) -> Iterator[tuple[str, list[int]]]:
-    """Yield each kind's name with the positions of its agents, and each agent of a kind of several with its own."""
+    """Yield (name, positions of agents) for each kind, and for each single agent of a kind that has several."""
     for kind in spaces.kinds:
         yield kind.name, [*kind.places]
         if len(kind.places) > 1:
@@ -87,7 +89,7 @@ def agent_rows(spaces: Spaces) -> Iterator[tuple[str, list[int]]]:
 
 
 def _row_items(spaces: Spaces, *, has_vectors: bool) -> int:
-    """Return the items of a row that an observation takes: numbers, or bytes in whole floats."""
+    """Return the length of an observation in a row: its numbers if `has_vectors`, else its bytes in whole floats."""
     size = prod(spaces.obs)
     if has_vectors:
         return size
@@ -99,10 +101,13 @@ class KindRows:
     """Reads and writes a kind's part of a world's arrays."""
 
     def __init__(self, kind: AgentKind, world: Spaces) -> None:
+        """Find the kind's places in the arrays of a world, whose spaces are those of `join_kinds`."""
         self.kind, self._obs_type = kind, kind.spaces.obs_type
         self._places = [*kind.places]
         own_bytes = prod(kind.spaces.obs) * np.dtype(self._obs_type).itemsize
         self._width = own_bytes // np.dtype(world.obs_type).itemsize
+        """Length of an observation of the kind, in items of the world's rows."""
+        # In a row of masks the world's lists follow one another; the kind has the first options of its own lists.
         flags, start = list[int](), 0
         for size, own_size in zip_longest(world.lists, kind.spaces.lists, fillvalue=0):
             flags += range(start, start + own_size)
@@ -132,7 +137,10 @@ class KindRows:
         return legal[:, self._places][..., self._flags]
 
     def write_legal_row_(self, row: Array, own_flags: Array) -> None:
-        """Write an agent's flags into its row of masks [R], in which all other choices become illegal."""
+        """Write an agent's flags into its row of masks [R], in which all other choices become illegal.
+
+        Of a list that the kind lacks, the first choice is legal, as each list must have a legal one.
+        """
         row[:] = False
         row[self._other_lists] = True
         row[self._flags] = own_flags
@@ -140,6 +148,7 @@ class KindRows:
     def read_actions(self, actions: Array) -> Array:
         """Return the actions of the kind's agents, from actions [E, A] or [E, A, D] of all agents."""
         shape = self.kind.spaces.action_shape
+        # `prod(())` is 1: an action that is a single choice has one column.
         own_actions = actions.reshape(*actions.shape[:2], -1)[:, self._places, : prod(shape)]
         return own_actions.reshape(*own_actions.shape[:2], *shape)
 

@@ -126,7 +126,8 @@ def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
     if env is not None:
         named_settings[ENV] = name_object(env)
     if (copies := fixed_copies(env)) is not None:
-        # Evaluation episodes are played in a copy of the same vector environment.
+        # Evaluation episodes are played in a copy of the same vector environment. The user's own numbers come later in
+        # the dicts, and so replace these.
         evaluation = {"envs": copies, **(named_settings.get("evaluation") or {})}
         named_settings = {"envs": copies, **named_settings, "evaluation": evaluation}
     if (arguments := named_settings.pop(ENV_KWARGS, None)) is not None:
@@ -140,7 +141,7 @@ def fixed_copies(env: object) -> int | None:
 
 
 def check_any_number(env: object, settings: Collection[str], recipe: str) -> None:
-    """Refuse a vector environment in a recipe without the setting `envs`, which makes several of other numbers.
+    """Refuse a vector environment in a recipe that needs other numbers of environments: one without the setting `envs`.
 
     Args:
         env: the user's object.
@@ -159,11 +160,12 @@ def check_any_number(env: object, settings: Collection[str], recipe: str) -> Non
 
 
 def small_world_copies(name: str, count: int) -> int:
-    """Return the number of environments of a small world for tests: `count`, as far as any number can be made.
+    """Return the number of environments of a small test world: `count`, or the number of a vector environment.
 
-    A vector environment that is handed over as `name` always has its own number.
+    A vector environment that is handed over as `name` has a fixed number.
     """
-    return (fixed_copies(_env_object.get()) if is_object(name) else None) or count
+    fixed_number = fixed_copies(_env_object.get()) if is_object(name) else None
+    return fixed_number or count
 
 
 def is_object(name: str) -> bool:
@@ -182,8 +184,9 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
         ConfigError: the name stands for nothing of this kind, or it cannot be called with the arguments.
     """
     kind, _, _ = name.partition(":")
+    # In messages `it` stands for the name, which the caller puts before them.
     target = _handed_env(name) if kind == OBJECT else find_object(name, setting="it", expected=ENVIRONMENT_NAMES)
-    # Not a class, which has the same members.
+    # Not a class, which has the same members and is called below.
     is_zoo_env = isinstance(target, ParallelLike | TurnsLike) and not isinstance(target, type)
     if is_zoo_env or isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
         if arguments:
@@ -220,7 +223,7 @@ def check_handed_env(name: object) -> None:
         ConfigError: an environment of another name is handed over.
     """
     env = _env_object.get()
-    given_name = env if env is None or isinstance(env, str) else name_object(env)
+    given_name = env if env is None or isinstance(env, str) else name_object(env)  # None: nothing is handed over
     if given_name is not None and given_name != name:
         raise ConfigError(
             f"the run was begun with {name if isinstance(name, str) else 'no environment'}: expected env = the same, "
@@ -260,7 +263,7 @@ def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
 
 
 def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return a maker that calls a class or a function, with the number of environments where it takes one.
+    """Return a maker that calls a class or a function; its `takes_number` says whether with a number of environments.
 
     Raises:
         ConfigError: the class or function cannot be called with the arguments, with a number or without.
@@ -276,13 +279,14 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     # The number is given where a parameter has its name, where one call makes many, or where a call without it fails.
     takes_number = is_number_named or is_batch or not (is_single or _can_bind(signature, (), arguments))
 
-    def place_number(number: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+    def maker_arguments(number: int) -> tuple[tuple[int, ...], dict[str, Any]]:
         """Return the positional and the keyword arguments of a call for `number` environments."""
         if not takes_number:
             return (), dict(arguments)
         return ((), {NUMBER: number, **arguments}) if is_number_named else ((number,), dict(arguments))
 
-    positional, keywords = place_number(1)
+    # Tried with any number, before an environment is made.
+    positional, keywords = maker_arguments(1)
     try:
         signature.bind(*positional, **keywords)
     except TypeError as error:
@@ -293,7 +297,7 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
         ) from error
 
     def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)
-        positional, keywords = place_number(number)
+        positional, keywords = maker_arguments(number)
         # An error of a class is one of its `__init__`, an error of a function its own.
         with CallGuard(
             f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"
@@ -313,7 +317,7 @@ def _can_bind(signature: inspect.Signature, positional: tuple[Any, ...], keyword
 
 
 def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
-    """Return a maker of the same environments, each within the wrappers, of which the first is the innermost.
+    """Return a maker of the same environments within wrappers, the first one innermost.
 
     A wrapper is text: `FrameStackObservation(stack_size=4)`.
 
@@ -342,7 +346,7 @@ def _find_wrapper(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     Raises:
         ConfigError: there is no wrapper of this name, or the text is not a call.
     """
-    name, bracket, inside = text.partition("(")
+    name, bracket, inside = text.partition("(")  # `inside` ends with the closing bracket
     setting, expected = f"wrapped.wrappers = {short_repr(text)}", "a name of gymnasium.wrappers, or package.module:Name"
     arguments = call_arguments(inside, text, "wrapped.wrappers") if bracket else {}
     if ":" in name:

@@ -66,7 +66,7 @@ def _check_name(name: str) -> None:
     # Of `pettingzoo:ID` the module is pettingzoo, which is asked for the ID when the environment is made.
     is_pettingzoo_id = kind == PETTINGZOO and "/" in rest
     module = rest if kind == PETTINGZOO and not is_pettingzoo_id else kind
-    # Such as `:Name`, `module:` or `forage:Name`.
+    # A part is missing, as in `:Name` or `module:`; or the name is `forage:Name`, and `forage` contains no names.
     if not (rest and kind) or kind == FORAGE:
         raise unknown_name(name)
     if module not in sys.modules and not module_place(module):
@@ -84,7 +84,7 @@ def resolve_alias(name: str) -> str:
 def gymnasium_id(name: str) -> str | None:
     """Return the ID that `gymnasium.make` takes, in `ID` or `gymnasium:ID`; None if the name is of another kind."""
     kind, colon, rest = name.partition(":")
-    if not colon:
+    if not colon:  # `CartPole-v1`; the one name without a colon that is not Gymnasium's is `forage`
         return None if name in {"", FORAGE} else name
     if kind == GYMNASIUM:
         return rest or None

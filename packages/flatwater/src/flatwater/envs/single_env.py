@@ -59,7 +59,10 @@ class _SingleVectorEnv:
         return self._env.reset(**seed)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
-        """Step all environments; a result that cannot be summed is returned unchanged, to be reported."""
+        """Step all environments; return the sum of rewards, and as `terminated` whether each has ended since the reset.
+
+        A result that cannot be summed is returned unchanged, to be reported.
+        """
         answer: Any = self._env.step(action)
         if not isinstance(answer, tuple) or len(answer) != STEP_PARTS:
             return answer
@@ -116,7 +119,10 @@ class _SingleParallelEnv:
         self._masks = {agent: mask_flags(mask) for agent, mask in masks.items() if mask is not None}
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
-        """Step all agents; a result that cannot be summed is returned unchanged, to be reported."""
+        """Step all agents; return the sum of rewards, and as `terminated` whether all agents are over.
+
+        A result that cannot be summed is returned unchanged, to be reported.
+        """
         answer: Any = self._env.step(action)
         is_step = isinstance(answer, tuple) and len(answer) == STEP_PARTS
         if not is_step or not all(isinstance(part, dict) for part in answer):
@@ -128,6 +134,7 @@ class _SingleParallelEnv:
         ]
         # A wrong reward is returned itself: a sum would hide its value and its type from the message.
         reward = faulty[0] if faulty else float(sum(rewards.values()))
+        # PettingZoo removes agents that are over: without any left, the episode is over as well.
         is_over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
         return observations, reward, is_over, False, infos
 
@@ -162,6 +169,7 @@ class SingleWorld:
             low, high = np.array(spaces.bounds, np.float32).T
             return self._rng.uniform(low, high, shape).astype(np.float32)
         if not self._legal:
+            # The lengths of several lists, for the last axis, or the length of the only one.
             return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
         masks = split_legal(spaces, self._legal[0])
         # A random number for each action, 0 for an illegal one: the action of the largest is drawn.
@@ -182,7 +190,11 @@ class SingleWorld:
         return self._copy_observation(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step all environments, and begin a new episode where one is over."""
+        """Step all environments, and begin a new episode where one is over.
+
+        Returns:
+            Observations, sum of rewards, whether each environment has ended since the reset, False, and an empty info.
+        """
         reward, terminated, truncated = self._outcome
         # NaN before the step shows which numbers the world leaves unwritten.
         if self._obs.dtype.kind == "f":
@@ -200,5 +212,6 @@ class SingleWorld:
         """Begin episodes in the environments of `env_mask`, bool [E], with new seeds."""
         if self._obs.dtype.kind == "f":
             self._obs[env_mask] = np.nan  # so that numbers which the world leaves unwritten are found
+        # Seeds for all environments, so that none is used twice; those outside of `env_mask` are not read.
         self._world.begin_(env_mask, np.arange(len(env_mask)) + self._next_seed, self._obs, *self._legal)
         self._next_seed += len(env_mask)

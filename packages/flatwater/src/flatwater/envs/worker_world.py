@@ -56,7 +56,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         self._world: Any = None  # until it is built, which may fail
 
     def open(self) -> _ShareFacts:
-        """Build the world, and allocate the arrays that it writes into."""
+        """Build the world, allocate the arrays that it writes into, and return the facts for the main process."""
         span = self._span
         self._world = self._build(span.stop - span.start)
         spaces = self._world.spaces
@@ -66,13 +66,13 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         # Rewards, terminated, truncated.
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
         native = find_native_spaces(self._world)
-        # Without the reader, whose functions cannot be sent.
+        # Without `native.reader`, whose functions cannot be pickled.
         native_values = None if native is None else (native.observation, native.action, native.form)
-        self._informing: Any = find_informing(self._world)
+        self._infos_world: Any = find_informing(self._world)  # None if the world has no infos
         return _ShareFacts(
             spaces=spaces,
             is_replayable=isinstance(self._world, ReplayableWorld),
-            has_infos=self._informing is not None,
+            has_infos=self._infos_world is not None,
             native=native_values,
         )
 
@@ -93,7 +93,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
     def info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
         """Return the info of environment `env`'s last step; None if another process steps it."""
         span = self._span
-        return self._informing.infos[env - span.start] if span.start <= env < span.stop else None
+        return self._infos_world.infos[env - span.start] if span.start <= env < span.stop else None
 
     def states(self) -> Any:  # noqa: ANN401  (of the environments)
         """Return the states of the environments at their episodes' beginnings, or the state of the whole world."""
@@ -127,7 +127,7 @@ def _answer_calls(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -
     with suppress(EOFError, OSError):  # the run was killed
         while command != "close":
             command, data = pipe.recv()
-            # Gymnasium's `_check_spaces` expects two flags, and its `close` any answer.
+            # Two flags answer Gymnasium's `_check_spaces`; they do for its `close` too, which ignores the answer.
             name, answer = command, (True, True)
             if command == "_call":
                 name, arguments, _keywords = data
@@ -206,6 +206,7 @@ class WorkerWorld:
         self._close_envs = Closing(self._end_processes)
         shares: Sequence[_ShareFacts] = self._ask("open")
         first_share = shares[0]
+        # All shares have equal spaces, but for their numbers of environments and of bytes.
         kept_bytes = sum(share.spaces.kept for share in shares)
         self._spaces: Spaces = replace(first_share.spaces, envs=envs, kept=kept_bytes)
         if first_share.native is not None:
@@ -225,6 +226,7 @@ class WorkerWorld:
         """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
         for span, arrays in zip(self._spans, self._ask("begin", env_mask, seeds), strict=True):
             span_begins = env_mask[span]
+            # `target[span]` is a view, so the caller's array is written.
             for target, array in zip((obs, *legal), arrays, strict=True):
                 target[span][span_begins] = array[span_begins]
 

@@ -92,8 +92,8 @@ class Spaces:
             object.__setattr__(self, "parts", (pixels if self.form == "image" else Part(shape=self.obs),))
         # Tokens are labels, without a scale that could be measured.
         indices = range(0 if self.form == "tokens" else count_numbers(self.parts))
-        valid = all(number in indices for number in self.measures) and len(set(self.measures)) == len(self.measures)
-        require(valid, "measures", self.measures, f"positions among the {len(indices)} of a vector, each once")
+        are_valid = all(number in indices for number in self.measures) and len({*self.measures}) == len(self.measures)
+        require(are_valid, "measures", self.measures, f"positions among the {len(indices)} of a vector, each once")
 
     @property
     def obs_type(self) -> type[np.uint8 | np.float32]:
@@ -112,6 +112,7 @@ class Spaces:
         # Without kinds all agents have these spaces.
         spaces_by_places = {kind.places: kind.spaces for kind in self.kinds} or {tuple(range(self.agents)): self}
         for places, spaces in spaces_by_places.items():
+            # Bounds as [2, 1, D]: the same for all agents in these places.
             low_high[:, [*places], : len(spaces.actions)] = np.array(spaces.bounds, np.float32).T[:, None]
         return low_high
 
@@ -256,6 +257,7 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) 
     """
     choices = actions.reshape(*legal.shape[:2], -1)
     for number, mask in enumerate(split_legal(spaces, legal)):
+        # The flag of each agent's choice, bool [E, A].
         is_legal = np.take_along_axis(mask, choices[..., number, None], -1)[..., 0]
         if not is_legal.all():
             env, agent = np.argwhere(~is_legal)[0]
@@ -302,6 +304,6 @@ def _action_list(actions: Sequence[str]) -> str:
 
 
 def _first_five(names: Iterable[str]) -> str:
-    """Return the names, of more than five the first five and `...`."""
-    every = list(names)
-    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004  (more would make the message too long)
+    """Return the names as text, of more than five the first five and `...`."""
+    all_names = list(names)
+    return ", ".join(all_names[:5]) + (", ..." if len(all_names) > 5 else "")  # noqa: PLR2004  (more would make the message too long)

@@ -99,9 +99,12 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
     if env_id is not None:
         return EnvMaker(env_id, lambda: make_named_env(env_id, arguments))
     kind, _, rest = name.partition(":")
+    # A part is missing, or the name is `forage:Name`, and `forage` contains no names.
     if not (kind and rest) or kind == FORAGE:
         raise unknown_name(name)
-    return EnvMaker(name, pettingzoo_maker(rest, arguments)) if kind == PETTINGZOO else find_maker(name, arguments)
+    if kind == PETTINGZOO:
+        return EnvMaker(name, pettingzoo_maker(rest, arguments))
+    return find_maker(name, arguments)
 
 
 def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
@@ -125,6 +128,7 @@ def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_n
                 "function of their number: env=lambda num_envs: gymnasium.make_vec(ID, num_envs=num_envs)"
             )
         return VectorWorld(first_env, maker.title, config, allow_nan=allow_nan)
+    # A call with a number must give all environments at once: a single environment is refused below.
     if isinstance(first_env, WorldLike):
         return OwnWorld(cast("World", first_env), maker.title, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first_env, gymnasium.Env):

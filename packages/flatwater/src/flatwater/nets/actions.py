@@ -67,7 +67,7 @@ def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | Non
 
 
 def draw_random_choice(values: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Tensor, "*any"]:
-    """Return choices, each legal choice equally likely; the values of the others are `IMPOSSIBLE_LOGIT`."""
+    """Return a random choice of each row, all legal ones equally likely; illegal ones have `IMPOSSIBLE_LOGIT`."""
     # The legal choice whose exponential clock rings first.
     clocks = torch.empty_like(values).exponential_(generator=rng)
     return clocks.masked_fill_(values == IMPOSSIBLE_LOGIT, torch.inf).argmin(-1)
@@ -202,7 +202,7 @@ class OperationActions(LogitActions):
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
         operation_logits, *choice_logits = mask_logits(logits, legal).split_with_sizes(sizes, -1)
-        # [*N, O C] -> [*N, O, C], normalised for each operation.
+        # [*N, O C] -> [*N, O, C], log-probabilities for each operation.
         choice_tables = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in choice_logits]
         # A mask begins with the flags of the operations, as the logits do.
         legal_operations = None if legal is None else legal[..., : self.operations]
@@ -253,15 +253,15 @@ class ConditionalCategorical:
         """
         operation, *choices = action.unbind(-1)
         total = self.operation.log_prob(operation)
-        relevant = self.relevant[operation]
-        for h, (table, choice) in enumerate(zip(self._further_choices(operation), choices, strict=True)):
-            total = total + torch.where(relevant[..., h], table.log_prob(choice), 0)
+        is_used = self.relevant[operation].unbind(-1)  # by each row's operation, for each further list
+        for used, distribution, choice in zip(is_used, self._further_choices(operation), choices, strict=True):
+            total = total + torch.where(used, distribution.log_prob(choice), 0)
         return total
 
     def entropy(self) -> Float[Tensor, "*N"]:
         """Return the entropy of the operation plus that of the choices it uses, averaged over the operations."""
-        # Detached: a gradient through p would favour the operations with the longest lists.
         total = self.operation.entropy()
+        # Detached: a gradient through p would favour the operations with the longest lists.
         p = self.operation.log_p.detach().exp()
         for h, table in enumerate(self.further):
             total = total + (p * table.entropy() * self.relevant[:, h]).sum(-1)

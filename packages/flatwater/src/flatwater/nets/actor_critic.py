@@ -127,6 +127,7 @@ class ActorCritic:
             return Layout(dict(self.encoder.layout.weights) | dict(self.policy.layout.weights))
         if not self.sees_tokens:
             return self.policy.layout
+        # One row more, for padding. An observation is the sum of as many rows as it has tokens.
         table = Weight((self.config.rows + 1, self.config.width), fan_in=self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
@@ -157,8 +158,9 @@ class ActorCritic:
     def _embed_tokens(self, weights: Weights, obs: Int[Tensor, "T B K 3"]) -> Float[Tensor, "T B O"]:
         """Return the sum of the tokens' table rows, normalised because the number of tokens varies (Ba et al. 2016)."""
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
-        # Padding adds nothing and gets no gradient: the table has one row more for it.
-        row_sums = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
+        # One row past those of tokens, to which `token_rows` sends padding: it adds nothing and gets no gradient.
+        padding_row = self.config.rows
+        row_sums = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=padding_row)
         return functional.layer_norm(row_sums, row_sums.shape[-1:]).relu().view(*obs.shape[:2], -1)
 
     def _scale_numbers(self, weights: Weights, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
@@ -167,13 +169,15 @@ class ActorCritic:
             return numbers
         if self.scaling == "deviations":
             return normalise_obs(weights, numbers)
+        # Logarithms; narrow columns of measured numbers are stretched about their running means.
         return stretch_columns(weights, symlog(numbers)) if self.measures else symlog(numbers)
 
     def run_step(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> ActorCriticStep:
-        """Return outputs for an observation of each agent, [B, *obs], without values if they come after the block."""
-        return self.run_embedded_step(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
+        """Return the outputs for an observation of each agent, [B, *obs]; no value if `evaluates_after_block`."""
+        embedding = self.embed_observation(weights, obs.unsqueeze(0))  # of one step, T = 1
+        return self.run_embedded_step(weights, embedding, memory, starts)
 
     def run_embedded_step(
         self,
@@ -187,9 +191,9 @@ class ActorCritic:
         if self.evaluates_after_block and isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
                 logits = self.policy.action_outputs(weights, embedding[0])
-            return ActorCriticStep(logits.to(memory.dtype), None, memory)
+            return ActorCriticStep(logits=logits.to(memory.dtype), value=None, memory=memory)
         output = self._apply_policy(weights, embedding, memory, starts.unsqueeze(0))
-        return ActorCriticStep(output.logits[0], output.value[0], output.memory)
+        return ActorCriticStep(logits=output.logits[0], value=output.value[0], memory=output.memory)
 
     def __call__(
         self,
@@ -204,7 +208,8 @@ class ActorCritic:
 
         While `learning`, a module that reads observations is in training mode.
         """
-        return self._apply_policy(weights, self.embed_observation(weights, obs, learning=learning), memory, starts)
+        embedding = self.embed_observation(weights, obs, learning=learning)
+        return self._apply_policy(weights, embedding, memory, starts)
 
     def _apply_policy(
         self, weights: Weights, embedding: Float[Tensor, "T B O"], memory: Float[Tensor, "2 B M"], starts: Tensor
@@ -212,7 +217,8 @@ class ActorCritic:
         """Return the policy's outputs on embedded observations of T steps, in the precision of `memory`."""
         with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
             output = self.policy(weights, embedding, memory, starts)
-        return PolicyOutput(*(tensor.to(memory.dtype) for tensor in (output.logits, output.value, output.memory)))
+        dtype = memory.dtype
+        return PolicyOutput(output.logits.to(dtype), output.value.to(dtype), output.memory.to(dtype))
 
 
 def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:

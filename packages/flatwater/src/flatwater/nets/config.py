@@ -75,6 +75,6 @@ class ActorCriticConfig:
         """Refuse a number of rows that is not a power of two, and a deviation that nobody reads."""
         # A row is a number of bits of a hash.
         require(self.rows.bit_count() == 1, "policy.rows", self.rows, "a power of two, such as 16384")
-        is_read = not self.memory or self.deviation == 1
+        is_read = not self.memory or self.deviation == 1  # 1, the default, counts as not given
         expected = f"1 with policy.memory = {self.memory}, whose deviations follow from observations"
         require(is_read, "policy.deviation", self.deviation, expected)

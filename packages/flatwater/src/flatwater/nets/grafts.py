@@ -90,5 +90,6 @@ class DenseGraft:
 
     def apply_seed(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
         """Return the seed's output on the features of one host."""
-        z = layer_norm(h @ seed["seed.weight"], (self.width,))
-        return torch.addcmul(seed["seed.shift"], z, seed["seed.scale"]).relu()
+        normalised = layer_norm(h @ seed["seed.weight"], (self.width,))
+        # shift + normalised * scale
+        return torch.addcmul(seed["seed.shift"], normalised, seed["seed.scale"]).relu()

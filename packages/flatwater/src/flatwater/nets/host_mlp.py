@@ -92,6 +92,7 @@ class MLPHost:
         """
         batch_size = x.shape[1]
         for block, seed in enumerate(seeds):
+            # The block: a linear layer, and behind it a layer norm and ReLU.
             x = _normalise_layer(host, str(block), apply_linear(host, str(block), x))
             with_seed = self._apply_slot(seed, gates, block, x)
             # The pass without this slot's seed branches off here: up to this block it equals the first pass.
@@ -101,7 +102,7 @@ class MLPHost:
     def _apply_slot(
         self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]
     ) -> Float[Tensor, "E B F"]:
-        """Return the features after a slot: `blend_seed` of the block's output and of the seed's.
+        """Return the features after a slot: the block's output, with the seed's output blended in by the slot's gates.
 
         Args:
             seed: weights of this slot's seeds, each [E, *shape].
@@ -109,11 +110,12 @@ class MLPHost:
             slot: number of the slot, S in all.
             h: features that leave the block.
         """
-        # Transposed for `seed_input` and `blend_seed`, which expect [B, E, F].
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
+        # Transposed for `seed_input` and `blend_seed`, which expect [B, E, F]. The seed's input is equal to the
+        # features; while the seed trains behind the host, its gradient stops there.
         seed_features = seed_input(h.transpose(0, 1), train).transpose(0, 1)
-        z = _normalise_layer(seed, "seed", torch.bmm(seed_features, seed_matrix(seed, blueprint, self.rank)))
-        return blend_seed(h.transpose(0, 1), z.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
+        seed_output = _normalise_layer(seed, "seed", torch.bmm(seed_features, seed_matrix(seed, blueprint, self.rank)))
+        return blend_seed(h.transpose(0, 1), seed_output.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
 
 
 def dense_seed(width: int, rank: int) -> Layout:
@@ -152,4 +154,4 @@ def _normalise_layer(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Fl
     """Return ReLU of the layer norm of x, with each host's scale and shift of the layer `name`."""
     shift = params[f"{name}.shift"].unsqueeze(1)
     scale = params[f"{name}.scale"].unsqueeze(1)
-    return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()
+    return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()  # shift + normalised * scale

@@ -145,6 +145,7 @@ class ConvHost:
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
+        # [N, channels, height, width], the same for all hosts.
         x = images.view(len(images), -1, *self._sides)
         logits = self._run_hosts(host, seeds, gates, x, with_ablations=True)
         return logits.view(1 + len(seeds), -1, *logits.shape[1:])
@@ -207,7 +208,7 @@ class ConvHost:
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
     def _apply_slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
-        """Return the features after a slot: `blend_seed` of the block's output and of the seed's.
+        """Return the features after a slot: the block's output, with the seed's output blended in by the slot's gates.
 
         Args:
             seed: weights of this slot's seeds, each [E, *shape].
@@ -217,10 +218,14 @@ class ConvHost:
         """
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         hosts = len(alpha)
+        # [B, E, C * H * W], the form of `seed_input` and `blend_seed`.
         features = h.view(len(h), hosts, -1)
+        # Equal numbers; while a seed trains behind its host, its gradient stops there.
         seed_features = seed_input(features, train).view(h.shape)
-        z = self._apply_block(seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seed_features, stride=1)
-        return blend_seed(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
+        seed_output = self._apply_block(
+            seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seed_features, stride=1
+        )
+        return blend_seed(features, seed_output.view(features.shape), alpha=alpha, train=train).view(h.shape)
 
 
 def conv_seed(width: int) -> Layout:

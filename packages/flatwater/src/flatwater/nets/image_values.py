@@ -30,30 +30,44 @@ class ImageValues(MLPValues):
     @cached_property
     def layout(self) -> Layout:
         """The weights of one member: those of the encoder, and those of the layers behind it."""
-        module, encoder_weights = self.encoder.module, dict[str, Weight]()
+        module = self.encoder.module
+        encoder_weights = dict[str, Weight]()
         for name, value in module.named_parameters():
             layer = name.rpartition(".")[0]
-            # torch's layers draw a bias with the fan-in of its weight, too.
+            # Numbers that one output is made of; torch's layers draw a bias with the fan-in of its weight, too.
             fan_in = module.get_parameter(f"{layer}.weight")[0].numel()
             encoder_weights[PREFIX + name] = Weight(tuple(value.shape), fan_in)
         return Layout(encoder_weights | dict(super().layout.weights))
 
     def unmasked_values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
-        """Return each member's numbers of all choices for its observations, which are bytes [P, B, ...]."""
+        """Return each member's value (or logit) of every choice, before the mask of legal ones.
+
+        Observations are bytes [P, B, ...].
+        """
         rows = obs.flatten(2)
-        numbers = view_numbers(rows, self.encoder.parts, torch.float32)
+        # Those outside of images.
+        observed_numbers = view_numbers(rows, self.encoder.parts, torch.float32)
         features = []
         # One member at a time: grouped convolutions of all members take longer.
         for member in range(len(rows)):
             weights = _encoder_weights(params, member)
-            features.append(self.encoder(weights, numbers[member], rows[member], learning=False))
+            features.append(self.encoder(weights, observed_numbers[member], rows[member], learning=False))
+        # The layers behind the encoder read its features as observations.
         return super().unmasked_values(params, torch.stack(features))
 
 
 def image_values(
     parts: Parts, network: str, choices: int, hidden_sizes: tuple[int, ...], **switches: bool
 ) -> ImageValues:
-    """Return a network for observations of these parts; the other arguments are those of `MLPValues`."""
+    """Return a network for observations of these parts.
+
+    Args:
+        parts: parts of an observation.
+        network: one of `images.NETWORKS`.
+        choices: length of the list that actions are chosen from.
+        hidden_sizes: widths of the hidden layers behind the encoder.
+        switches: `duelling`, `drawn` and `masked` of `MLPValues`.
+    """
     features = shipped_encoder(parts, network).features
     return ImageValues(features, choices, hidden_sizes, parts=parts, network=network, **switches)
 

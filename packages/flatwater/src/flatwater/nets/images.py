@@ -37,7 +37,8 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return images of the same shape."""
@@ -60,12 +61,14 @@ class PixelConvolution(nn.Conv2d):
         learns = torch.is_grad_enabled() and weight.requires_grad
         if learns and self.in_channels % CHANNELS_LAST_MULTIPLE == 0 and x.device.type != "cuda":
             # Later layers keep the channels-last order, and are faster in it as well.
-            x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
+            x = x.contiguous(memory_format=torch.channels_last)
+            weight = weight.contiguous(memory_format=torch.channels_last)
         return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
 
 
 def convolution(channels: int, form: Convolution, max_pixel: float | None) -> nn.Conv2d:
     """Return a convolution of raw pixels from 0 to `max_pixel`, or of features if that is None."""
+    # `form` has the channels of the output, kernel, stride and padding, in torch's order.
     if max_pixel is None:
         return nn.Conv2d(channels, *form)
     layer = PixelConvolution(channels, *form)
@@ -75,6 +78,7 @@ def convolution(channels: int, form: Convolution, max_pixel: float | None) -> nn
 
 def nature_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     """Return the network from images of `shape` [C, H, W], with pixels up to `max_pixel`, to features [B, 512]."""
+    # The rows go from the largest images to the smallest: the first that fits is taken.
     convolutions = next(forms for shortest_side, forms in NATURE if min(shape[1:]) >= shortest_side)
     layers: list[nn.Module] = []
     channels, *sides = shape
@@ -82,7 +86,8 @@ def nature_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
         output_channels, kernel, stride, padding = form
         # Only the first convolution reads pixels.
         layers += [convolution(channels, form, None if layers else max_pixel), nn.ReLU(inplace=True)]
-        channels, sides = output_channels, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+        channels = output_channels
+        sides = [(side + 2 * padding - kernel) // stride + 1 for side in sides]  # of a convolution's output
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(channels * prod(sides), NATURE_FEATURES), nn.ReLU(inplace=True)
     )
@@ -93,13 +98,14 @@ def impala_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     layers: list[nn.Module] = []
     channels, *sides = shape
     for output_channels in IMPALA_CHANNELS:
-        # Only the first convolution reads pixels.
+        # Only the first convolution reads pixels. Kernels of 3, a stride of 1 and a padding of 1 keep the sides.
         layers += [
             convolution(channels, (output_channels, 3, 1, 1), None if layers else max_pixel),
-            nn.MaxPool2d(3, 2, padding=1),
+            nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
         ]
         layers += [ResidualBlock(output_channels), ResidualBlock(output_channels)]
-        channels, sides = output_channels, [(side + 1) // 2 for side in sides]
+        channels = output_channels
+        sides = [(side + 1) // 2 for side in sides]  # the pooling halves them, rounded up
     top = nn.Linear(channels * prod(sides), IMPALA_FEATURES)
     return nn.Sequential(*layers, nn.ReLU(inplace=True), nn.Flatten(), top, nn.ReLU(inplace=True))
 
@@ -123,9 +129,9 @@ class ImageNetwork(nn.Module):
             layers(part.read_shape, part.max_value) if part.is_image else nn.Flatten() for part in parts
         )
         for module in self.modules():
-            # On the meta device there are no numbers to draw.
+            # The initial weights of the module's docstring; on the meta device there are no numbers to draw.
             if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
-                nn.init.orthogonal_(module.weight, sqrt(2))
+                nn.init.orthogonal_(module.weight, gain=sqrt(2))
                 nn.init.constant_(cast("Tensor", module.bias), 0)
 
     def forward(self, obs: object) -> Tensor:

@@ -33,12 +33,14 @@ class MLPActor:
     @cached_property
     def layout(self) -> Layout:
         """The weights of one member."""
-        deviation = linear("deviation", (self.obs, *self.hidden)[-1], self.action) if self.drawn else {}
+        last_width = (self.obs, *self.hidden)[-1]  # of the last hidden layer; without any, of an observation
+        deviation = linear("deviation", last_width, self.action) if self.drawn else {}
         return Layout(_linear_weights((self.obs, *self.hidden, self.action)) | deviation)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the action on each observation: the mean, if actions can be drawn."""
         x = _apply_hidden_layers(params, obs, len(self.hidden))
+        # Layers are named by their numbers: the output layer by the number of hidden ones.
         return _apply_output(params, str(len(self.hidden)), x).tanh()
 
     def gaussian(
@@ -69,7 +71,8 @@ class MLPValues:
     @cached_property
     def layout(self) -> Layout:
         """The weights of one member."""
-        value = linear("value", (self.obs, *self.hidden)[-1], 1) if self.duelling else {}
+        last_width = (self.obs, *self.hidden)[-1]  # of the last hidden layer; without any, of an observation
+        value = linear("value", last_width, 1) if self.duelling else {}
         return Layout(_linear_weights((self.obs, *self.hidden, self.choices)) | value)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Int[Tensor, "P B"]:
@@ -77,16 +80,16 @@ class MLPValues:
         return self.values(params, obs).argmax(-1)
 
     def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
-        """Return the numbers of all choices for observations [P, B, ...]; an illegal choice has `IMPOSSIBLE_LOGIT`."""
+        """Return the value (or logit) of every choice, for observations [P, B, ...]; of an illegal one, -10^9."""
         if not self.masked:
             return self.unmasked_values(params, obs)
-        rows = obs.flatten(2)
+        rows = obs.flatten(2)  # each ends in a flag for each choice
         # Contiguous, as the numbers next to images are a view of aligned bytes.
         values = self.unmasked_values(params, rows[..., : -self.choices].contiguous())
         return mask_logits(values, rows[..., -self.choices :] != 0)
 
     def unmasked_values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
-        """Return the numbers of all choices for observations without flags."""
+        """Return the value (or logit) of every choice, for observations without flags of legal choices."""
         x = _apply_hidden_layers(params, obs, len(self.hidden))
         values = _apply_output(params, str(len(self.hidden)), x)
         if not self.duelling:
@@ -134,7 +137,7 @@ class MLPCritic:
         x = torch.baddbmm(apply_linear(params, "0", obs), action, params["0.action"]).relu_()
         for layer in range(1, len(self.hidden)):
             x = apply_linear(params, str(layer), x).relu_()
-        head = str(len(self.hidden))
+        head = str(len(self.hidden))  # name of the output layer, which follows the hidden ones
         # Not a matrix product: with one output column a batched product takes 4 times as long.
         return (x * params[f"{head}.weight"].mT).sum(-1) + params[f"{head}.bias"]
 
@@ -199,6 +202,6 @@ class NarrowLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401  (torch's, untyped)
         """Return the gradients of x, weight and bias."""
-        (grad,) = grads
+        (grad,) = grads  # of the output, [P, B, out]
         x, weight = ctx.saved_tensors
         return grad.bmm(weight.mT), grad.mT.bmm(x).mT, grad.sum(1)

@@ -64,8 +64,9 @@ class ModuleEncoder:
 
         A tied weight has one name and several places.
         """
-        names: dict[int, str] = {}
+        names: dict[int, str] = {}  # name of a tensor, by its id
         places = []
+        # With duplicates, as a submodule that is used twice has two paths.
         for path, module in self.module.named_modules(remove_duplicate=False):
             prefix = f"{PREFIX}{path}." if path else PREFIX
             # The dicts in which torch keeps a module's tensors, without those of its submodules.
@@ -128,6 +129,7 @@ class ModuleEncoder:
         """
         if any(tensor.is_meta for tensor in tensors.values()):
             return
+        # The module draws from torch's generator, which is seeded by a number from `rng`.
         seed = int(torch.randint(1 << 62, (), generator=rng, device=rng.device))
         module = make_module(self.build, self.subject, self.parts, seed)
         for name, value in (*module.named_parameters(), *module.named_buffers()):
@@ -160,7 +162,7 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
         module = ImageNetwork(parts, name)
     build = partial(ImageNetwork, parts, name)
     # It is not tried here: a call on the meta device imports the compiler, which takes a second of the CPU.
-    return ModuleEncoder(build, f"network {name}", parts, module, module.features, raw=True)
+    return ModuleEncoder(build, f"network {name}", parts, module=module, features=module.features, raw=True)
 
 
 def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed: int) -> nn.Module:
@@ -225,6 +227,7 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
                 f"{subject}: parameter {name}: expected float32, got {str(value.dtype).removeprefix('torch.')}"
             )
     _check_memory(module, subject)
+    # Both modes are tried; the features of evaluation, the last, stand for both.
     for learning in (True, False):
         features = _try_mode(module.train(learning), subject, parts)
     if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIAL_BATCH,):
@@ -233,7 +236,7 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
             f"{subject}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
         )
     _move_to_meta_(module)
-    encoder = ModuleEncoder(build, subject, parts, module, features.shape[1])
+    encoder = ModuleEncoder(build, subject, parts, module=module, features=features.shape[1])
     for learning in (True, False):
         module.train(learning)
         _check_on_meta(encoder)
@@ -249,6 +252,7 @@ def _check_memory(module: nn.Module, subject: str) -> None:
     owners = dict[int, str]()
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         address = value.untyped_storage().data_ptr()  # 0 for a tensor without elements, which shares nothing
+        # `setdefault` returns the first name at an address: another one shares its memory.
         if address and owners.setdefault(address, name) != name:
             raise ConfigError(
                 f"{subject}: {name} is in the memory of {owners[address]}, and would be saved apart from it. Make it "
@@ -270,6 +274,7 @@ def _try_mode(module: nn.Module, subject: str, parts: Parts) -> Any:  # noqa: AN
         with CallGuard(subject, module, "forward"):
             return module(observation)
 
+    # The state of torch's generator is restored, so that the module's draws do not change those of the run.
     with lend_generator(0), torch.no_grad(), _without_fast_path():
         generators, buffers = _generator_states(), _copy_buffers(module)
         features = call()
@@ -352,7 +357,7 @@ def _value_text(value: object) -> str:
 
 
 def _generator_states() -> tuple[bytes, str, str]:
-    """Return the states of the global generators from which a module may draw."""
+    """Return the states of the global generators from which a module may draw: torch's, NumPy's and Python's."""
     legacy = np.random.get_state(legacy=False)  # noqa: NPY002  (whether it is used is the question)
     return bytes(torch.default_generator.get_state().untyped_storage()), repr(legacy), repr(random.getstate())
 

@@ -19,6 +19,7 @@ class NamedWeights(nn.Module):
         for name, tensor in (*parameters.items(), *buffers.items()):
             module: nn.Module = self
             *path, key = name.split(".")
+            # Down the path, whose modules are made where they are missing.
             for child in path:
                 if child not in dict(module.named_children()):
                     module.add_module(child, nn.Module())

@@ -51,7 +51,7 @@ class Part:
         if self.channels is None:
             return self.shape
         sides = [size for axis, size in enumerate(self.shape) if axis not in self.channels]
-        return (self.size // prod(sides), *sides)
+        return (self.size // prod(sides), *sides)  # all channels of all images of a stack in one axis
 
 
 Parts = tuple[Part, ...]
@@ -90,6 +90,7 @@ def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, i
         row: the rows of bytes [B, bytes]; None if there is no image.
         is_raw: whether pixels keep their values, in channels-last memory order; otherwise they are divided to [0, 1].
     """
+    # Numbers are in `numbers` one after another. In a row, images begin behind the bytes of the numbers.
     values, number_start, image_start = [], 0, FLOAT_BYTES * count_numbers(parts)
     for part in parts:
         if part.channels is None:
@@ -99,6 +100,7 @@ def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, i
         assert row is not None  # noqa: S101  (for the type checker: an image lies in bytes)
         image = row[:, image_start : image_start + part.size].reshape(-1, *part.shape)
         image_start += part.size
+        # Raw pixels get their channels last, scaled pixels first.
         side_axes = [axis for axis in range(len(part.shape)) if axis not in part.channels]
         axes = (*side_axes, *part.channels) if is_raw else (*part.channels, *side_axes)
         channels, *sides = part.read_shape
@@ -106,6 +108,7 @@ def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, i
         # Permuted as bytes: floats would be four times as many bytes to move.
         permuted_image = image.permute(0, *(1 + axis for axis in axes)).contiguous()
         pixels = permuted_image.view(-1, *shape).float()
+        # `movedim` makes a view [B, C, H, W], and leaves channels last in memory.
         values.append(pixels.movedim(-1, 1) if is_raw else pixels.div_(part.max_value))
     return values
 
@@ -119,6 +122,7 @@ def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: AN
     """
     if not parts[0].keys:
         return values[0]
+    # Parts with the same first key belong to one dict or tuple, a level deeper.
     groups: dict[str | int, tuple[list[Part], list[Any]]] = {}
     for part, value in zip(parts, values, strict=True):
         inner_parts, inner_values = groups.setdefault(part.keys[0], ([], []))

@@ -59,7 +59,7 @@ class OwnHost:
         return tuple(graft.sizes for graft in self.grafts.values())
 
     def draw_(self, block: Float[Tensor, "E n"], start: Int[Tensor, " E"]) -> None:
-        """Write a new network's weights into each row; those of host e follow from the seed `start[e]` alone."""
+        """Write the weights of a new network into each row of `block`; those of row e follow from `start[e]` alone."""
         weights = views(block, self.layout)
         for host, seed in enumerate(start.tolist()):
             for name, value in make_network(self.build, self.image_shape, seed).named_parameters():
@@ -81,6 +81,7 @@ class OwnHost:
         """
         self.module.eval()
         seed_params = self._cut_seeds(seeds, gates)
+        # First each host as it is, then with alpha 0 for the seed of one slot after another.
         passes = [self._run_hosts(host, seed_params, gates, images, own_images=False)]
         for slot in range(len(seeds)):
             # A copy: the gates are the environments' own state.
@@ -123,6 +124,7 @@ class OwnHost:
                 outputs: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return outputs
 
+        # The first axis of weights and gates is the host's; of own images it is the second, and shared ones have none.
         run_all = vmap(run_host, in_dims=(0, 0, 0, 0, 1 if own_images else None), out_dims=1)
         outputs: Tensor = run_all(dict(host), seeds, gates.alpha, gates.train, pictures)
         return outputs
@@ -142,9 +144,12 @@ class OwnHost:
         def make_hook(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
             """Return a forward hook that blends the slot's seed into its layer's output."""
 
-            def hook(_: nn.Module, __: object, h: Tensor) -> Tensor:
-                z = graft.apply_seed(seeds[slot], vmap_seed_input(h, train[slot]))
-                return vmap_blend_seed(h, z, alpha=alpha[slot], train=train[slot])
+            def hook(_: nn.Module, __: object, features: Tensor) -> Tensor:
+                # `vmap_seed_input`: the same features, but while a seed trains behind the host, its gradient does not
+                # reach the host.
+                seed_output = graft.apply_seed(seeds[slot], vmap_seed_input(features, train[slot]))
+                # `alpha` 0: the host's own output; 1: the seed's.
+                return vmap_blend_seed(features, seed_output, alpha=alpha[slot], train=train[slot])
 
             return hook
 

@@ -76,7 +76,8 @@ class RecurrentPolicy:
     @cached_property
     def layout(self) -> Layout:
         """The weights, as they lie in the block's row."""
-        gates, features = 4 * self.cells, self.hidden + self.cells
+        gates = 4 * self.cells  # of input, forgetting and output, and the update
+        features = self.hidden + self.cells
         return Layout(
             linear("encoder", self.obs, self.hidden)
             | {
@@ -122,7 +123,8 @@ class RecurrentPolicy:
         # The heads read the observation as well as the memory, so that reactions need no memory.
         features = torch.cat([encoded_obs, torch.stack(outputs)], dim=-1)
         value = _apply_layer(weights, "value", features).squeeze(-1)
-        return PolicyOutput(_apply_layer(weights, "action", features), value, torch.stack([output, cell]))
+        logits = _apply_layer(weights, "action", features)
+        return PolicyOutput(logits, value, memory=torch.stack([output, cell]))
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ class FeedForwardPolicy:
         """The weights, as they lie in the block's row."""
         weights: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
-        # The value head keeps the variance of its input, the action head starts near 0.
+        # (name, outputs, factor on the fan-in): the action head starts near 0, the value head keeps the variance of its
+        # input.
         heads = (
             ("action", self.outputs - self.free, SMALL_HEAD_FACTOR),
             ("value", 1, 1 / UNIT_GAIN_DIVISOR),
@@ -186,7 +189,7 @@ class FeedForwardPolicy:
         value_features = features if self.shared else self._features(weights, "value", rows)
         outputs = self._outputs(weights, features)
         value = _apply_head(weights, "value", value_features)
-        return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
+        return PolicyOutput(logits=outputs.view(*obs.shape[:2], -1), value=value.view(obs.shape[:2]), memory=memory)
 
     def action_outputs(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
         """Return the actor's outputs, without the critic's value."""
@@ -260,7 +263,8 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
     # Uncorrected variances merge exactly; corrected variances do not.
     batch_variance, batch_mean = torch.var_mean(rows, dim=0, correction=0)
     shift = batch_mean - mean
-    # The share is float64, like the count; `lerp_` takes a weight of the variance's type.
+    # variance + share (batch variance - variance) + share (1 - share) shift^2. The share is float64, like the count;
+    # `lerp_` takes a weight of the variance's type.
     variance.lerp_(batch_variance, batch_share.float()).add_(shift.square() * (batch_share * (1 - batch_share)))
     mean.add_(shift * batch_share)
     count.add_(batch_size)
@@ -268,9 +272,8 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
 
 def normalise_obs(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
     """Return observations in deviations from their running means, clipped to `CLIP_DEVIATIONS`."""
-    return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + VARIANCE_EPSILON).rsqrt()).clamp(
-        -CLIP_DEVIATIONS, CLIP_DEVIATIONS
-    )
+    deviations = (obs - statistics[MEAN]) * (statistics[VARIANCE] + VARIANCE_EPSILON).rsqrt()
+    return deviations.clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
 
 
 def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
@@ -279,7 +282,8 @@ def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]
     Stretched numbers are at most `CLIP_DEVIATIONS` from the mean. Wide columns stay as they are: when all columns were
     normalised, some trained policies were lost again (`docs/adr/0021-one-ppo-for-worlds.md`).
     """
-    mean, scale = statistics[MEAN], (statistics[VARIANCE] + VARIANCE_EPSILON).sqrt() / NARROW_DEVIATION
+    mean = statistics[MEAN]
+    scale = (statistics[VARIANCE] + VARIANCE_EPSILON).sqrt() / NARROW_DEVIATION
     is_narrow = scale < 1
     # The places of a choice are no measured numbers, and are never stretched.
     if MEASURED in statistics:

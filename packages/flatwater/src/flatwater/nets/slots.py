@@ -85,7 +85,7 @@ class _ScaledGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  (torch's, untyped)
-        """Return the gradient of the features; no gradient reaches `train`."""
+        """Return the gradient of the features, 0 where `train` is 1; no gradient reaches `train`."""
         (train,) = ctx.saved_tensors
         return grads[0] * (1 - train)[:, None], None
 

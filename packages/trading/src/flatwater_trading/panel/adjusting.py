@@ -42,16 +42,17 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
     Raises:
         DataError: a row with a close has no adjusted close above 0.
     """
-    is_adjusted, adjusted_close = pl.col("symbol").is_in(list(columns)), pl.col(ADJUSTED_CLOSE)
+    is_adjusted = pl.col("symbol").is_in(list(columns))
+    adjusted_close = pl.col(ADJUSTED_CLOSE)
     unadjusted = table.filter(
         is_adjusted & pl.col("close").is_not_null() & (adjusted_close.is_null() | (adjusted_close <= 0))
     )
     if not unadjusted.is_empty():
-        row, close, adj_close = (unadjusted[name][0] for name in ("row", "close", ADJUSTED_CLOSE))
-        column = columns[unadjusted["symbol"][0]]
+        first_row = unadjusted.row(0, named=True)
+        column, cell = columns[first_row["symbol"]], first_row[ADJUSTED_CLOSE]
         raise DataError(
-            f"{source}: row {row}, column {column}: {'empty' if adj_close is None else adj_close} for a close of "
-            f"{close:g}. Fill it, or drop the column to use prices as they are."
+            f"{source}: row {first_row['row']}, column {column}: {'empty' if cell is None else cell} for a close of "
+            f"{first_row['close']:g}. Fill it, or drop the column to use prices as they are."
         )
     # One factor for all four prices of a row, so that high, low and close keep their order.
     factor = adjusted_close / pl.col("close")
@@ -75,9 +76,10 @@ def note_unused_columns(source: Path, columns: list[str]) -> None:
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
-    """Find moves from one close to the next that look like a split, such as `AAPL -50.0% on 2020-01-03 (2:1)`, by date.
+    """Return the moves from one close to the next that look like a split, sorted by date, as text.
 
-    If rows are weeks or months, only ratios from 2 on count: shares reach smaller ratios without a split.
+    A text is `AAPL -50.0% on 2020-01-03 (2:1)`. If rows are weeks or months, only ratios from 2 on count: shares reach
+    smaller ratios without a split.
 
     Args:
         instruments: names [N].
@@ -86,14 +88,15 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
     """
     jumps = []
     calendar = infer_calendar(dates)
-    ratios = SPLIT_RATIOS if calendar.a_year >= DAILY.a_year else SPLIT_RATIOS[1:]
+    ratios = SPLIT_RATIOS if calendar.a_year >= DAILY.a_year else SPLIT_RATIOS[1:]  # without 1.5
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
         if len(rows) < 2:  # noqa: PLR2004  (one close has no move)
             continue
         # Across holes too, as a split during a halt is a move between the closes around it.
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
-        # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios.
+        # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios. The
+        # root scales the usual move to that of a day, as moves grow with the root of the time between rows.
         least_move = MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
         # Most instruments have no move of the smallest ratio, and are not searched ratio by ratio.
         if (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
@@ -111,6 +114,7 @@ def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: fl
         least_move: size that a move must exceed.
     """
     sizes, usual_ratios = np.abs(moves), np.asarray(ratios)
+    # Of each move: the nearest usual ratio, or the nearest whole number where that is a ratio by itself.
     nearest_usual = usual_ratios[np.abs(sizes[:, None] - np.log(usual_ratios)).argmin(1)]
     whole_ratio = np.exp(sizes).round()
     ratio_of_move = np.where(whole_ratio >= LEAST_WHOLE_RATIO, whole_ratio, nearest_usual)

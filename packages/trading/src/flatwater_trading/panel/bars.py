@@ -32,6 +32,7 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     """
     moments = seconds_of_day(dates)
     frame = prices.frame
+    # No row has a time, or no day has several rows.
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
     # By the file's row number, as a wide file has become long and each of its rows is here for every instrument.
@@ -49,12 +50,13 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
             "and --bars daily (first open, highest high, lowest low, last close of each day) "
             "or --bars last (the last row of each day)."
         )
-    usual_count = days["len"].sort()[len(days) // 2]
+    usual_count = days["len"].sort()[len(days) // 2]  # the median
     note_about_file(source, f"intraday prices, {usual_count} rows on a usual day: --bars {bars} made one of each day.")
     # A stable sort: rows with the same time, after a clock was set back, keep the order of the file.
     frame = frame.sort(*_DAY_COLUMNS, "moment", maintain_order=True).drop("moment", "cell")
     daily = _last_rows(frame) if bars == "last" else _daily_bar(frame)
-    return Prices(daily.select(prices.frame.columns), prices.instruments, prices.columns)
+    daily = daily.select(prices.frame.columns)  # in the order of columns that the table had
+    return Prices(frame=daily, instruments=prices.instruments, columns=prices.columns)
 
 
 def _check_times(source: Path, frame: pl.DataFrame) -> None:
@@ -84,6 +86,7 @@ def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
 
     The rows must be in the order of their times.
     """
+    # The close is among the other columns, of which the last known value counts.
     bar_prices = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
     other_columns = [name for name in frame.columns if name not in {*bar_prices, *_DAY_COLUMNS, "row"}]
     named_prices = [price.alias(name) for name, price in bar_prices.items()]

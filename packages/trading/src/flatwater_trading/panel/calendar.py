@@ -78,7 +78,8 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     if has_daily_rows and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
     # The mean without holes, as the median of monthly pauses, 31 days, would count 11.8 months a year.
-    return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean()))
+    mean_pause = float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean())
+    return _calendar_by_count(DAYS_OF_A_YEAR / mean_pause)
 
 
 def calendar_of_year(a_year: int) -> Calendar:
@@ -93,11 +94,13 @@ def _calendar_by_count(count: float) -> Calendar:
     """Return the known calendar whose rows a year are within `RATE_TOLERANCE` of `count`; else an irregular one."""
     # Distances are logarithmic, so half as many rows are as far away as twice as many.
     nearest = min(_KNOWN_CALENDARS, key=lambda calendar: abs(np.log(count / calendar.a_year)))
-    return nearest if abs(count / nearest.a_year - 1) <= RATE_TOLERANCE else calendar_of_year(max(1, round(count)))
+    is_near = abs(count / nearest.a_year - 1) <= RATE_TOLERANCE
+    return nearest if is_near else calendar_of_year(max(1, round(count)))
 
 
 def _count_regular_weekdays(days: np.ndarray) -> int:
     """Count the weekdays that have at least half as many rows as the most frequent weekday."""
+    # Days are numbers since 1970, so that the remainder tells the weekday.
     rows_by_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
     return int((rows_by_weekday >= rows_by_weekday.max() / 2).sum())
 

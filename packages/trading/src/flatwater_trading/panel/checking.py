@@ -36,20 +36,23 @@ def check_order(source: Path, prices: Prices) -> None:
         DataError: a date is repeated, or is earlier than the date above it; names row, instrument and both dates.
     """
     # Over symbol, as rows of other instruments may be in between.
-    previous_date, previous_row = (pl.col(name).shift(1).over("symbol") for name in ("date", "row"))
+    previous_date = pl.col("date").shift(1).over("symbol")
+    previous_row = pl.col("row").shift(1).over("symbol")
     steps = prices.frame.with_columns(date_above=previous_date, row_above=previous_row)
     misplaced = steps.filter(pl.col("date") <= pl.col("date_above")).sort("row")
     if misplaced.is_empty():
         return
-    if not (steps["date"] >= steps["date_above"]).any():
+    if not (steps["date"] >= steps["date_above"]).any():  # each date is earlier than the one above it
         note_about_file(source, "the newest day comes first: sorted by date.")
         return
-    row, name, date, earlier = (misplaced[key][0] for key in ("row", "symbol", "date", "date_above"))
+    first_wrong = misplaced.row(0, named=True)
+    row, name, date = first_wrong["row"], first_wrong["symbol"], first_wrong["date"]
     same_day = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
     if not same_day.is_empty():
         raise DataError(f"{source}: row {row}, {name}: {date} is there already in row {same_day['row'][0]}. Drop one.")
     raise DataError(
-        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {misplaced['row_above'][0]}). "
+        f"{source}: row {row}, {name}: {date} comes after {first_wrong['date_above']} (row "
+        f"{first_wrong['row_above']}). "
         "Sort the rows by date within each instrument."
     )
 
@@ -98,7 +101,7 @@ def check_prices(source: Path, prices: Prices, investable: Collection[str]) -> N
     any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
     for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
         if is_broken:
-            wrong_rows = prices.frame.filter(broken).sort("row")
+            wrong_rows = prices.frame.filter(broken).sort("row")  # the first of the file is named
             name = wrong_rows["symbol"][0]
             cells = ", ".join(f"{prices.columns[name, price]} = {wrong_rows[price][0]:.7g}" for price in involved)
             raise DataError(

@@ -12,7 +12,7 @@ SEPARATORS = (";", "\t")
 
 
 def find_separator(text: Path) -> str:
-    """Find the separator of the names in a file's header row.
+    """Return the separator of a file's fields: a semicolon or tab if its header row has one and no comma, else a comma.
 
     Raises:
         OSError: the file cannot be read.
@@ -20,7 +20,7 @@ def find_separator(text: Path) -> str:
     with open_regular(text) as file:
         # Limited, as a file without line ends, such as a binary file, would be read whole. 1 MiB is 50,000 names.
         header = file.readline(1 << 20).decode(errors="replace")
-    return next((each for each in SEPARATORS if each in header and "," not in header), ",")
+    return next((separator for separator in SEPARATORS if separator in header and "," not in header), ",")
 
 
 def find_unclosed_quote(text: Path) -> int | None:
@@ -64,7 +64,8 @@ def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) 
         try:
             header = next(rows, [])
             for row in rows:
-                if row and len(row) != len(header):
+                if row and len(row) != len(header):  # an empty line has no fields, and is skipped
+                    # Another reason first: a quotation mark that is never closed joins fields and lines.
                     refuse_unclosed_quote(source, text or source)
                     raise DataError(
                         f"{source}: line {rows.line_num}: has {len(row)} fields, and the head has {len(header)}. "

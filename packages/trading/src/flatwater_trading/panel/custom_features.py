@@ -46,17 +46,20 @@ def compute_custom_features(
     Raises:
         DataError: a function cannot be found, returns something else, or looks at later days.
     """
+    # Origin of each own feature by its name: a column of the file, or a function with its version.
     origins = {name: f"column {name}" for name in file_column_names(features)}
-    import_paths = [each for each in features if ":" in each]
+    import_paths = [feature for feature in features if ":" in feature]
     if import_paths:
         # The user's function takes symbols as text; those of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
+        # Not strict: `RAW_CLOSE` is there only if prices are adjusted.
         rows = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
     for import_path in import_paths:
         function, version = _find_function(import_path)
         features_frame = _call_function(import_path, function, rows)
         _check_causal(import_path, function, rows, features_frame)
-        for name in (name for name in features_frame.columns if name not in _KEY_COLUMNS):
+        feature_names = [name for name in features_frame.columns if name not in _KEY_COLUMNS]
+        for name in feature_names:
             _check_name(name)
             if name in origins:
                 raise DataError(f"--features {import_path}: {name} is there already, as {origins[name]}. Rename one.")
@@ -80,7 +83,8 @@ def _check_name(name: str) -> None:
     if name in PRICES or (name in OBSERVABLE and name not in FEATURES) or not name.isidentifier():
         raise DataError(
             f"--features {name}: the name is taken, or is not allowed: {', '.join(OBSERVABLE)} have a meaning. "
-            f"Only {', '.join(each for each in FEATURES if each not in PRICES)} may be replaced. Choose another name."
+            f"Only {', '.join(known for known in FEATURES if known not in PRICES)} may be replaced. "
+            "Choose another name."
         )
 
 
@@ -102,7 +106,7 @@ def _find_function(import_path: str) -> tuple[UserFunction, str]:
 
 
 def _call_function(import_path: str, function: UserFunction, prices: pl.DataFrame) -> pl.DataFrame:
-    """Call the user's function; an error in it names `--features` as its source.
+    """Return the features that the user's function computes; an error in it names `--features` as its source.
 
     Args:
         import_path: the function as the user wrote it, `signals:alpha`.
@@ -146,11 +150,13 @@ def _check_causal(import_path: str, function: UserFunction, prices: pl.DataFrame
         DataError: a value of an early day depends on later days, or the function fails on the first half.
     """
     days = prices["date"].unique().sort()
+    # Called again on the first half of the days, the function must return the same values as for all days.
     # On half of the days a look ahead of one day shows on the last of these, and a look over all days on each.
     middle = days[(len(days) - 1) // 2]
     first_half = _call_function(import_path, function, prices.filter(pl.col("date") <= middle))
     joined_values = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
-    for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
+    feature_names = [name for name in first_half.columns if name not in _KEY_COLUMNS]
+    for name in feature_names:
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # With a tolerance, as a sum over fewer days may round differently; 1e-6 is far above the rounding of float64.
         is_alike = (early_value == late_value) | (

@@ -67,7 +67,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
         days = column
     elif isinstance(column.dtype, pl.Datetime):
         days = column.dt.date()  # in the column's zone: a cast to dates would take the UTC day
-        _note_zones(source, column.name, {column.dtype.time_zone} - {None})
+        _note_zones(source, column.name, {column.dtype.time_zone} - {None})  # no zone leaves the set empty
     else:
         if column.dtype.is_float():
             # A column of whole numbers with holes is float: 20240102.0 would not be read as a date.
@@ -91,14 +91,17 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
     elif column.dtype == pl.Date or column.dtype.is_nested() or column.dtype in {pl.Binary, pl.Object}:
         return None
     else:
+        # A column of whole numbers with holes is float.
         text = (column.cast(pl.Int64, strict=False) if column.dtype.is_float() else column).cast(pl.String)
         if text.null_count() or not text.str.contains(_EPOCH).all():
             return _seconds_in_text(text)
         _, stamps = _stamps_since_1970(text)
     # As Int64, as polars gives Int8, which cannot hold the seconds of an hour.
-    clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
-    hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
+    hours = stamps.dt.hour().cast(pl.Int64)
+    minutes = stamps.dt.minute().cast(pl.Int64)
+    seconds = stamps.dt.second().cast(pl.Int64)
     seconds_since_midnight = (3600 * hours + 60 * minutes + seconds).fill_null(0)
+    # The largest is 0 if all times are midnight.
     return seconds_since_midnight if seconds_since_midnight.max() else None
 
 
@@ -106,8 +109,8 @@ def _seconds_in_text(text: pl.Series) -> pl.Series | None:
     """Return the seconds since midnight of text such as `2013-03-01 9:30:05 PM`; None if all are midnight."""
     parts = text.str.extract_groups(_CLOCK).struct.unnest()
     # 12 am is hour 0 and 12 pm hour 12.
-    hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
-    hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
+    hour_of_half = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
+    hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour_of_half)
     second = pl.col("s").cast(pl.Int64).fill_null(0)
     seconds_since_midnight = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
     return seconds_since_midnight.fill_null(0) if seconds_since_midnight.max() else None
@@ -162,6 +165,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
 
 def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
     """Return the form of the first readable cell, and its row; None and 0 if no cell is readable."""
+    # First row of each form that some cell has.
     matches: list[tuple[int, _DateForm | None]] = []
     for form in _FORMS:
         rows = text.str.contains(form.pattern).fill_null(value=False).arg_true()
@@ -183,21 +187,23 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
     Raises:
         DataError: rows contradict each other or `order`, or nothing determines the order.
     """
+    # A number above 12 is a day: in the first place the day comes first, in the second the month.
     is_above_12 = date_parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     deciding_rows: dict[DateOrder, pl.Series] = {"dmy": is_above_12["a"].arg_true(), "mdy": is_above_12["b"].arg_true()}
-    rows = {date_order: int(deciding[0]) for date_order, deciding in deciding_rows.items() if len(deciding)}
+    first_rows = {date_order: int(rows[0]) for date_order, rows in deciding_rows.items() if len(rows)}
 
     def cell(row: int) -> str:
         """Return the cell of a row for messages, such as `3/31/2024 (row 7)`."""
         return f"{date_parts['a'][row]}/{date_parts['b'][row]}/{date_parts['y'][row]} (row {row + 1})"
 
-    if len(rows) == len(deciding_rows):
+    if len(first_rows) == len(deciding_rows):  # both orders are required
         raise DataError(
-            f"{source}: column {column}: {cell(rows['dmy'])} can only be {_ORDER_PHRASES['dmy']}, and "
-            f"{cell(rows['mdy'])} only {_ORDER_PHRASES['mdy']}. Write all of them in one order, best as 2013-03-01."
+            f"{source}: column {column}: {cell(first_rows['dmy'])} can only be {_ORDER_PHRASES['dmy']}, and "
+            f"{cell(first_rows['mdy'])} only {_ORDER_PHRASES['mdy']}. Write all of them in one order, best as "
+            "2013-03-01."
         )
-    if rows:
-        found_order, row = next(iter(rows.items()))
+    if first_rows:
+        found_order, row = next(iter(first_rows.items()))  # the only one
         if order not in {None, found_order}:
             raise DataError(
                 f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_ORDER_PHRASES[found_order]}, and "
@@ -226,7 +232,7 @@ def _dates_from_epoch(source: Path, text: pl.Series) -> pl.Series:
 
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
     """Return the unit of the column's numbers, and their times in UTC."""
-    numbers = text.cast(pl.Int64, strict=False)
+    numbers = text.cast(pl.Int64, strict=False)  # null for more digits than an Int64 has
     digits = text.str.len_chars()
     # By the longest number of the column, as later days have more digits.
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())

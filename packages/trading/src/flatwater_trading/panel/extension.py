@@ -47,6 +47,7 @@ def _difference_phrases(known_panel: Panel, newer_panel: Panel) -> Iterator[str]
     differing_days = np.flatnonzero(known_panel.dates[:common_days] != newer_panel.dates[:common_days])
     if len(differing_days):
         day = differing_days[0]
+        # Of two different days in one row, the earlier is missing in the other panel.
         yield (
             f"it lacks the day {known_panel.dates[day]}"
             if known_panel.dates[day] < newer_panel.dates[day]
@@ -72,9 +73,10 @@ def _differing_cell(known_panel: Panel, newer_panel: Panel, days: slice) -> Iter
     is_unlike = (earlier_values != values_now) & ~(np.isnan(earlier_values) & np.isnan(values_now))
     if not is_unlike.any():
         return
-    day, column, feature = np.argwhere(is_unlike)[0]
+    day, column, first_feature = np.argwhere(is_unlike)[0]
     close = known_panel.features.index("close")
-    feature = close if is_unlike[day, column, close] else feature  # other features are often computed from it
+    # The close if it differs too, as other features are often computed from it.
+    feature = close if is_unlike[day, column, close] else first_feature
     yield (
         f"on {known_panel.dates[days][day]} the {known_panel.features[feature]} of {known_panel.instruments[column]} "
         f"is {_cell_text(values_now[day, column, feature])} and was {_cell_text(earlier_values[day, column, feature])}"

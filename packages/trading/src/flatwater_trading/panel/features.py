@@ -37,7 +37,7 @@ def _plain_feature(name: str) -> Feature:
 
 
 def _was_always_positive(close: np.ndarray) -> np.ndarray:
-    """Return the mask of days with all closes so far above 0: a spread that has crossed 0 has no percentage."""
+    """Return a mask of the days up to which all closes are above 0: a spread that has crossed 0 has no percentage."""
     # Accumulated, as a later close below 0 must not change earlier days. fmin skips NaN.
     return np.fmin.accumulate(close, axis=0) > 0
 
@@ -48,11 +48,12 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)  # -1: no close
     # The newest row with a close up to each row, so no later row is read.
     newest_row = np.maximum.accumulate(rows, axis=0)
-    # The same, seen from `days` rows later.
-    earlier_row = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
+    # The same, seen from `days` rows later; the first `days` rows have none.
+    without_close = np.full((min(days, len(close)), close.shape[1]), -1)
+    earlier_row = np.vstack([without_close, newest_row[:-days]])
     earlier_close = np.where(
         (earlier_row >= 0) & _was_always_positive(close),
-        np.take_along_axis(close, np.maximum(earlier_row, 0), axis=0),
+        np.take_along_axis(close, np.maximum(earlier_row, 0), axis=0),  # row 0 in place of -1, and not used
         np.nan,
     )
     return 100 * (close / earlier_close - 1)
@@ -80,7 +81,7 @@ OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURE
 
 
 def find_features(names: Sequence[str], file_features: Sequence[str] = FEATURES) -> list[Feature]:
-    """Find features by their names.
+    """Return the features of these names, in their order.
 
     Args:
         names: names of the observed features.
@@ -89,7 +90,7 @@ def find_features(names: Sequence[str], file_features: Sequence[str] = FEATURES)
     Raises:
         DataError: a feature is unknown; the message names the known features.
     """
-    available = {name: _plain_feature(name) for name in file_features} | OBSERVABLE
+    available = {name: _plain_feature(name) for name in file_features} | OBSERVABLE  # the latter win
     for name in names:
         if name not in available:
             raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(available)}.")
@@ -107,7 +108,8 @@ def observed_features(panel: Panel, features: Sequence[Feature], stop: int, colu
     """
     valid = panel.valid[:stop, columns]
     needed_columns: Columns = {}
-    for name in {name for feature in features for name in feature.needs}:
+    needed_names = {name for feature in features for name in feature.needs}
+    for name in needed_names:
         needed_columns[name] = panel.feature(name)[:stop, columns].astype(np.float64)
         # Written to the copy that astype made. Without a usable close all features of the day are missing.
         needed_columns[name][~valid] = np.nan

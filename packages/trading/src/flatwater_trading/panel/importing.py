@@ -139,7 +139,7 @@ def read_prices(
         kept_columns = file_column_names(features)
         frame, mapping = unpack_lists(source, frame, columns, kept_columns)
         layout = find_layout(source, frame.columns, mapping, kept_columns)
-        read_form = wide_prices if layout.wide_columns else long_prices
+        read_form = wide_prices if layout.wide_columns else long_prices  # both return prices in long form
         prices = read_form(source, frame, layout, dates, kept_columns)
         prices = to_daily_rows(source, prices, frame[layout.roles["date"]], bars)
         # The order is checked first, as indicators and jumps below compare neighbouring rows.
@@ -202,7 +202,7 @@ def _read_table(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.
     except OSError as error:
         raise DataError(f"{source}: the file cannot be read: {error.strerror or error}. Check the path.") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = str(error).strip().split("\n", maxsplit=1)[0]
+        reason = str(error).strip().split("\n", maxsplit=1)[0]  # polars adds advice for programmers
         if "utf-8" in reason.lower():
             reason = "it is not UTF-8 throughout. Save it as UTF-8 (in Excel: CSV UTF-8)."
         raise DataError(f"{source}: the file cannot be read as {kind[1:]}: {reason}") from error
@@ -232,12 +232,13 @@ def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFram
     try:
         return _read_fields(source, text, separator, decimal)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        refuse_unclosed_quote(source, text)
+        refuse_unclosed_quote(source, text)  # the likeliest reason
         raise
 
 
 def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | None) -> pl.DataFrame:
     """Read the fields of a text whose rows are equally long, under the names of one or of several header rows."""
+    # Three rows: the most that can be header rows.
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
     # Without names polars takes those of the only header row.
     names, header_rows = join_header_rows(top.rows()) or (None, 1)
@@ -270,6 +271,7 @@ def _build_from_table(
     for name in PRICES:
         values[day, column, features.index(name)] = table[name].to_numpy()
     write_indicators_(values)
+    # After the indicators, as an own feature may replace one of them.
     for name in origins:
         values[day, column, features.index(name)] = table[name].to_numpy()
     raw_close = None

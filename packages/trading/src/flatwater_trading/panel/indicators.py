@@ -33,7 +33,7 @@ def compute_indicators(close: np.ndarray) -> np.ndarray:
     days = len(close)
     if days < 2:  # noqa: PLR2004  (TA-Lib refuses a single price)
         return np.full((days, 5), np.nan)
-    macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)
+    macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)  # the last is their difference
     mean = talib.SMA(close, SMA_DAYS)
     # Accumulated, so that days before the first close at or below 0 keep the value that they had when they were newest.
     trix = np.where(np.minimum.accumulate(close) > 0, talib.TRIX(close, TRIX_DAYS), np.nan)

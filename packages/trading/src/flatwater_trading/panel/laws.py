@@ -140,15 +140,18 @@ class ShockFollowing:
 
     def drift_and_forecast(self, n: int, state: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
+        # The column's own shocks in deviations, unless another column leads.
         shocks, factor = noise / noise.std(), 1.0
         if self.leader is not None:
             # Columns follow by different factors, so that a choice among them matters; their mean square is 1.08. They
             # are drawn from stream 3 (see `context_returns`).
-            shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
+            shocks = self.leader
+            factor = 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
         weight = self.strength * factor * _weighted_shocks(shocks, daily_persistence(self.config.signal_days))
         expected_return = self.sign * weight * self.gain
         # x[t + 1] = s[t + 1] b w[t]: a drift depends on shocks up to the day before, and on today's sign.
-        return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), expected_return
+        drift = np.concatenate([[0.0], (self.sign[1:] * weight[:-1])])  # the first day has no earlier shocks
+        return drift, expected_return
 
     def context_returns(self) -> np.ndarray | None:
         """Return returns of the first context column: the leader's, or the sign with noise; None for neither."""
@@ -189,8 +192,9 @@ def _make_regimes(config: SyntheticConfig, *, shows_sign: bool = False) -> Shock
 
     If `shows_sign`, the first context column shows the sign.
     """
-    rng = np.random.default_rng([config.seed, 2])
+    rng = np.random.default_rng([config.seed, 2])  # stream 2: of signs, or of the leader
     # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / MEAN_REGIME_DAYS)^k, the lambda of the module's docstring.
+    # -1 on a day on which the sign flips: the product of all factors so far is the sign.
     flips = np.where(rng.random(config.days) < 1 / MEAN_REGIME_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
     return _make_shock_following(
@@ -206,6 +210,7 @@ def _make_interaction(config: SyntheticConfig) -> ShockFollowing:
 def _make_lead(config: SyntheticConfig) -> ShockFollowing:
     """Return the law in which all columns follow the noise of the first context column."""
     _require_context(config, "leads the others")
+    # From stream 2: of signs, or of the leader.
     shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
     return _make_shock_following(config, sign=np.ones(config.days), leader=shocks)
 
@@ -231,8 +236,8 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
         ConfigError: `signal` is not below g^2 / V.
     """
     phi = daily_persistence(signal_days)
-    gain = float((phi ** np.arange(1, HORIZON_DAYS + 1)).sum())
-    total = _summed_variance(phi)
+    gain = float((phi ** np.arange(1, HORIZON_DAYS + 1)).sum())  # g
+    total = _summed_variance(phi)  # V
     _check_signal_size(signal, gain**2 / total, signal_days, "it may change within them")
     deviation = float((signal * HORIZON_DAYS * DAILY_NOISE**2 / (gain**2 - signal * total)) ** 0.5)
     return deviation, gain, gain**2 / total

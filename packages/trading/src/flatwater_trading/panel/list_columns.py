@@ -42,6 +42,7 @@ def unpack_lists(
     length = _list_length(source, lists)
     if not places and length == len(FEATURES):
         places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *own_features) if name in FEATURES}
+    # Every price has a place, and every place is within the lists.
     are_prices_placed = {*PRICES} <= {*places} and all(1 <= place <= length for place in places.values())
     if not are_prices_placed:
         mapping_example = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
@@ -71,6 +72,7 @@ def _to_lists(column: pl.Series) -> pl.Series | None:
         return column
     if column.dtype != pl.String or not column.str.contains(_LIST_TEXT).any():
         return None
+    # `[1.5, 2]` -> `1.5 2`
     text = column.str.replace_all(r"[\[\](),\s]+", " ").str.strip_chars()
     # An empty list becomes a missing value instead of a list with one empty text.
     return text.set(text == "", None).str.split(" ")

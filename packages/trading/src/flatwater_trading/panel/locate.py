@@ -62,7 +62,7 @@ def expand_path(path: str) -> Path:
 
 def cache_folder(kind: str = "panels") -> Path:
     """Return the folder of imported and synthetic panels, or of files computed from panels. It may be deleted."""
-    given_home = os.environ.get("XDG_CACHE_HOME")
+    given_home = os.environ.get("XDG_CACHE_HOME")  # an empty one counts as none
     return (Path(given_home) if given_home else Path.home() / ".cache") / "flatwater" / kind
 
 
@@ -88,7 +88,7 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
         try:
             return open_panel(file)
         except DataError:
-            # A damaged copy is made again from its source, without a message.
+            # A damaged copy is made again below, without a message.
             file.unlink(missing_ok=True)
     panel = make()
     try:
@@ -124,9 +124,9 @@ def _import_file(source: Path) -> Panel:
 
 
 def load_truth(spec: str | None) -> "np.ndarray | None":
-    """Generate the expected returns behind a synthetic market, [T, K] of investable columns; None for any other panel.
+    """Return the expected returns behind a synthetic market, [T, K] of investable columns; None for any other panel.
 
-    Nothing is stored for it: the specification determines the market.
+    They are generated each time, as the specification determines the market.
     """
     if spec is None or not is_synthetic(spec):
         return None

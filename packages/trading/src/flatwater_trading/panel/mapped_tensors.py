@@ -69,7 +69,7 @@ def open_mapped_file(path: Path) -> dict[str, Tensor]:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapping) < _HEAD_STRUCT.size:
         raise ValueError("it is cut off")
-    format_mark, digest, length = _HEAD_STRUCT.unpack_from(mapping)
+    format_mark, digest, length = _HEAD_STRUCT.unpack_from(mapping)  # `length` is that of the JSON
     # Views are released at once, as after an error the mapping can only be closed without views.
     with memoryview(mapping) as view, view[_HEAD_STRUCT.size :] as body:
         if format_mark != _FORMAT or hashlib.sha256(body).digest() != digest:
@@ -106,7 +106,7 @@ def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         layout[name] = (names[tensor.dtype], list(tensor.shape), offset)
         offset += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT  # rounded up to a cache line
     text = json.dumps(layout).encode()
-    # Views of the tensors, so that a market of gigabytes is hashed and written without a copy.
+    # The padded JSON, then views of the tensors: a market of gigabytes is hashed and written without a copy.
     body: list[bytes | memoryview] = [text.ljust(body_start - _HEAD_STRUCT.size)]
     for tensor in tensors.values():
         # The second piece are zeros up to the next cache line.

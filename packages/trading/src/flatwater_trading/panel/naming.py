@@ -99,6 +99,7 @@ def find_layout(
         layout = _wide_layout(source, columns, roles, columns_by_instrument_and_field, mapping)
     else:
         raise _missing_error(source, columns, ["date"])
+    # Own features are fields of instruments in wide form, and roles in long form.
     found_names = {field for _, field in layout.wide_columns} if layout.wide_columns else layout.roles.keys()
     _check_own_features(source, columns, own_features, found_names)
     return layout
@@ -218,7 +219,7 @@ def _check_own_features(
 
 
 def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
-    """Guess the columns that have a usual name: role -> the file's name; each role by its first synonym in the file.
+    """Return the file's columns that have a usual name, by role; of several synonyms the earliest is taken.
 
     Raises:
         DataError: the names of two columns differ only in case, spaces and marks.
@@ -264,6 +265,7 @@ def _check_long_roles(source: Path, columns: list[str], roles: dict[str, str], m
     required_roles = ("date", "close") if has_close_alone else ("date", *PRICES)
     missing = [role for role in required_roles if role not in roles]
     if missing:
+        # Without symbols the message asks for them, too: the file may have several instruments.
         raise _missing_error(source, columns, missing if "symbol" in roles else ["symbol", *missing])
 
 
@@ -315,6 +317,7 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
     """
     for role, pattern in patterns.items():
         prefix, _, suffix = pattern.partition("*")
+        # Longer than both together, so that the instrument has a name.
         if len(column) > len(prefix + suffix) and column.startswith(prefix) and column.endswith(suffix):
             return column[len(prefix) : len(column) - len(suffix)], role
     if patterns:  # then no other column is guessed
@@ -354,17 +357,21 @@ def _complete_prices(source: Path, columns_by_price: dict[tuple[str, str], str])
     Raises:
         DataError: an instrument has neither all prices nor a close alone.
     """
-    for name in dict.fromkeys(name for name, _ in columns_by_price):
+    for name in dict.fromkeys(name for name, _ in columns_by_price):  # each instrument once
         missing = [price for price in PRICES if (name, price) not in columns_by_price]
         if len(missing) == len(PRICES):
             lone_column = next(column for (instrument, _), column in columns_by_price.items() if instrument == name)
             raise DataError(f"{source}: column {lone_column}: {name} has no other price. Call it {name}_close.")
-        if missing and missing != ["open", "high", "low"]:
+        if missing and missing != ["open", "high", "low"]:  # a close alone is enough
             raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")
-    closes = [name for name, price in columns_by_price if price == "close" and (name, "open") not in columns_by_price]
-    if closes:
-        note_lone_closes(source, len(closes))
-    return columns_by_price | {(name, price): columns_by_price[name, "close"] for name in closes for price in PRICES}
+    # Instruments with a close alone: by the check above, those without an open have no high and low either.
+    lone_names = [
+        name for name, price in columns_by_price if price == "close" and (name, "open") not in columns_by_price
+    ]
+    if lone_names:
+        note_lone_closes(source, len(lone_names))
+    closes_as_prices = {(name, price): columns_by_price[name, "close"] for name in lone_names for price in PRICES}
+    return columns_by_price | closes_as_prices
 
 
 def _closes_as_prices(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
@@ -414,6 +421,6 @@ def _guessed_columns(roles: dict[str, str], mapping: Mapping[str, str]) -> dict[
 
 
 def _plain_name(column: str) -> str:
-    """Reduce `5. Adj Close` and `<ADJ_CLOSE>` to `adj_close`."""
+    """Return a name in lower case, with underscores and no number: `adj_close` for `5. Adj Close` and `<ADJ_CLOSE>`."""
     name = re.sub(r"^\d+\.\s+", "", column.strip().lower()).strip("<>")
     return re.sub(r"[\s.-]+", "_", name)

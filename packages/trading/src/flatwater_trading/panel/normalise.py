@@ -53,10 +53,13 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
     Raises:
         DataError: a feature is unknown.
     """
+    # `indices` resolves open and negative ends of a slice.
     start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
     scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
+    # Features that are free of scale have one mean and deviation over all columns that can be bought.
     is_pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
-    count, total, squares = (np.zeros((len(panel.instruments), len(features))) for _ in range(3))
+    shape = (len(panel.instruments), len(features))
+    count, total, squares = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for columns, block in _column_blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
@@ -125,7 +128,8 @@ def _column_blocks(
         DataError: the panel has no such feature.
     """
     feature_list = find_features(features, panel.features)
-    width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
+    column_bytes = stop * len(features) * 8  # float64
+    width = max(1, BLOCK_BYTES // max(1, column_bytes))
     for first in range(0, len(panel.instruments), width):
         columns = slice(first, min(first + width, len(panel.instruments)))
         # Computed from row 0 and then cut, as a return over 120 rows needs rows before `start`.

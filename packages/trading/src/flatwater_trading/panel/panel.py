@@ -69,7 +69,7 @@ class Panel:
 
 
 def first_days(panel: Panel, days: int | None) -> Panel:
-    """Return the panel as it was after its first `days` days, as a view; all of it for None.
+    """Return a panel of the first `days` days, whose arrays are views; the panel itself for None.
 
     Raises:
         ConfigError: the panel has fewer than `days` days.
@@ -105,6 +105,7 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
     absent = [name for name in instruments if name not in columns]
     if absent:
         raise DataError(f"the prices lack {list_phrase(absent)}. They have: {list_phrase(panel.instruments)}.")
+    # No copy of the values where nothing changes.
     if panel.instruments == instruments and [instruments[n] for n in panel.investable] == [*investable]:
         return panel
     order = [columns[name] for name in instruments]
@@ -161,7 +162,10 @@ def build_panel(
     valid = np.isfinite(close)
     # Only for columns that can be bought: a context column, such as a spread, may be of any sign, or 0.
     valid[:, columns] &= close[:, columns] > 0
-    for array in (values, valid, dates, columns, *(() if raw_close is None else (raw_close,))):
+    arrays: list[np.ndarray] = [values, valid, dates, columns]
+    if raw_close is not None:
+        arrays.append(raw_close)
+    for array in arrays:
         array.setflags(write=False)
     return Panel(
         values=values,
@@ -199,7 +203,7 @@ def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None
         else [places[name] for name in instruments if fnmatchcase(name, choice)]
         for choice in names
     }
-    unknown = [choice for choice in names if not columns_by_choice[choice]]
+    unknown = [choice for choice in names if not columns_by_choice[choice]]  # without an instrument
     if unknown or not names:
         problem = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
         raise DataError(f"investable {problem}. Choose from: {list_phrase(instruments)}.")
@@ -229,7 +233,7 @@ def fingerprint(
     # Little-endian and of fixed width, so that machines of another byte order compute the same hash.
     digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
     digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
-    rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))
+    rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))  # in blocks of about `_HASH_BYTES`
     for first in range(0, len(values), rows):
         block = np.array(values[first : first + rows], dtype="<f4", order="C")
         # Every NaN becomes the same, as payload and sign of a NaN depend on the processor that computed it.

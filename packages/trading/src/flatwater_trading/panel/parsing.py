@@ -55,13 +55,15 @@ def plain_numbers(source: Path, frame: pl.DataFrame, *, separator: str, decimal:
         sign for sign in CURRENCY_SIGNS if any(frame.select(text_columns.str.contains(sign, literal=True).any()).row(0))
     ]
     note_currencies(source, signs)
+    # `$1` is the number within the pattern, without the sign before it.
     frame = frame.with_columns(text_columns.str.replace(_MONEY, "$1"))
     columns = frame.select(text_columns.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # the only mark is a decimal point
     marks_by_column = {column.name: {decimal} if decimal else _required_marks(column) for column in columns}
     # Columns that a comma alone fits, and columns that a point alone fits.
-    commas, points = (sum(marks == {mark} for marks in marks_by_column.values()) for mark in ("comma", "point"))
+    commas = sum(marks == {"comma"} for marks in marks_by_column.values())
+    points = sum(marks == {"point"} for marks in marks_by_column.values())
     # A file that separates its fields by commas hardly uses them as decimal marks.
     usual_mark: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
     return frame.with_columns([_plain_column(name, marks or {usual_mark}) for name, marks in marks_by_column.items()])
@@ -145,7 +147,7 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
     """
     if column.dtype.is_numeric() or column.dtype == pl.Null:
         numbers = column.cast(pl.Float64, strict=False)
-        unreadable = pl.repeat(value=False, n=len(column), eager=True)
+        unreadable = pl.repeat(value=False, n=len(column), eager=True)  # a number is always readable
     else:
         text = to_text(source, column)
         is_given = ~text.str.to_lowercase().is_in(MISSING_TEXTS).fill_null(value=True)
@@ -158,4 +160,4 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
             f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a finite number. "
             "Leave the cell empty if there is no price."
         )
-    return numbers.fill_nan(None)
+    return numbers.fill_nan(None)  # NaN means missing, too

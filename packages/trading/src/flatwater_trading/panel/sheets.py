@@ -70,15 +70,15 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
             raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {sheet_names}). Name one.")
         return sheet
     # If no sheet has numbers, the first is read, and the message says what is wrong with it.
-    tables_found = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
-    if len(tables_found) != 1:
+    table_names = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
+    if len(table_names) != 1:
         raise DataError(
-            f"{source}: {len(tables_found)} sheets hold a table ({', '.join(tables_found)}). "
+            f"{source}: {len(table_names)} sheets hold a table ({', '.join(table_names)}). "
             "Add --sheet NAME for one of them."
         )
     if len(tables) > 1:
-        note_about_file(source, f"sheet {tables_found[0]} is read, the only one with a table (found: {sheet_names}).")
-    return tables_found[0]
+        note_about_file(source, f"sheet {table_names[0]} is read, the only one with a table (found: {sheet_names}).")
+    return table_names[0]
 
 
 def _first_number_row(rows: list[list[Any]]) -> int | None:
@@ -97,10 +97,10 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
 
 
 def _header_row(rows: list[list[Any]]) -> int:
-    """Return the number of the first header row: the last row above the numbers with more than half as many cells.
+    """Return the number of the first header row, 0 if no row has numbers.
 
-    It is the row above the numbers if no row is so wide, one row higher if both are header rows as `join_header_rows`
-    knows them, and 0 without numbers.
+    The header row is the last row above the numbers that has more than half as many cells as they; the row just above
+    them if no row is so wide. Of two header rows, as `join_header_rows` knows them, the upper one is the first.
     """
     number_row = _first_number_row(rows)
     if number_row is None:
@@ -109,7 +109,9 @@ def _header_row(rows: list[list[Any]]) -> int:
         row for row in range(number_row) if 2 * _count_filled_cells(rows[row]) > _count_filled_cells(rows[number_row])
     ]
     header = wide_rows[-1] if wide_rows else number_row - 1
-    return header - 1 if header and join_header_rows(_rows_as_text(rows[header - 1 : header + 2])) else header
+    # Two header rows, `Price` and `Ticker`: the upper one is the first.
+    has_second_header = header > 0 and join_header_rows(_rows_as_text(rows[header - 1 : header + 2])) is not None
+    return header - 1 if has_second_header else header
 
 
 def _rows_as_text(rows: list[list[Any]]) -> list[list[str]]:
@@ -146,7 +148,8 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         rows.pop()
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
-    names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
+    single_header = [str(cell).strip() for cell in rows[0]]
+    names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or (single_header, 1)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
         cells = [row[column] for row in rows[header_rows:]]
@@ -155,6 +158,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         if name in columns:
             raise DataError(f"{source}: sheet {sheet}: two columns are named {name!r}. Drop one, or rename it.")
         columns[name] = cells
+    # Columns with text: their text is read like that of a CSV file, and their other cells are added as text.
     texts = {name: cells for name, cells in columns.items() if any(_is_text(cell) for cell in cells)}
     text_frame = pl.DataFrame(
         {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
@@ -178,11 +182,12 @@ def _is_text(cell: object) -> bool:
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:
     """Build a column of numbers, days or times, or of text if it has days and numbers; text cells become missing."""
     values = [None if isinstance(cell, str) else cell for cell in cells]
+    # A date-time is a date too in Python: `date` stands for both.
     if not any(isinstance(cell, dt.date) for cell in values):
         return pl.Series(name, values, dtype=pl.Float64)
     if not all(cell is None or isinstance(cell, dt.date) for cell in values):
         return pl.Series(name, [None if cell is None else str(cell) for cell in values], dtype=pl.String)
-    # A time is a date too in Python; a time of midnight is a day.
+    # A time of midnight is a day.
     if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in values):
         times = [
             cell if cell is None or isinstance(cell, dt.datetime) else dt.datetime.combine(cell, dt.time())

@@ -76,7 +76,7 @@ def find_signals(panel: Panel) -> Signals:
     own_signals[~tradable] = 0
     np.clip(own_signals, -LIMIT, LIMIT, out=own_signals)
     following = np.zeros(close.shape, dtype=np.float32)
-    following[:-1] = moves[1:]
+    following[:-1] = moves[1:]  # a day's return is the move of the next day
     return Signals(
         own=own_signals, market=_shared_signals(panel, moves, tradable), following=following, tradable=tradable
     )
@@ -85,7 +85,7 @@ def find_signals(panel: Panel) -> Signals:
 def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
     mean = _day_mean(moves[..., None], tradable)[:, 0]  # [T, 1]: the market as a single column
-    quick, usual, slow = (deviation_so_far(mean, span) for span in (QUICK, USUAL, SLOW))
+    quick, usual, slow = deviation_so_far(mean, QUICK), deviation_so_far(mean, USUAL), deviation_so_far(mean, SLOW)
     signals = [
         _mean_moves(_scale_by_deviations(mean, usual))[:, 0],
         np.log(quick / usual),
@@ -97,9 +97,9 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
         levels = fill_holes(np.where(panel.valid[:, context_columns], close, np.nan))
         # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
-        signals.append(
-            _mean_moves(_scale_by_deviations(steps, deviation_so_far(steps, USUAL, minimum=0))).reshape(len(levels), -1)
-        )
+        step_deviation = deviation_so_far(steps, USUAL, minimum=0)
+        mean_steps = _mean_moves(_scale_by_deviations(steps, step_deviation))
+        signals.append(mean_steps.reshape(len(levels), -1))  # all columns side by side
         distance = levels - mean_so_far(levels, SLOW)
         spread = deviation_so_far(distance, SLOW, minimum=0)
         # 0 where the level has not moved yet.
@@ -112,7 +112,7 @@ def find_moves(close: np.ndarray) -> np.ndarray:
     """Return the change of the last known close, as a fraction [T, K]; 0 before the first."""
     last_close = fill_holes(close)
     moves = np.zeros_like(last_close)
-    is_priced = last_close[:-1] > 0
+    is_priced = last_close[:-1] > 0  # else there was no close yet
     np.divide(last_close[1:], last_close[:-1], out=moves[1:], where=is_priced)
     moves[1:][is_priced] -= 1
     return moves
@@ -122,7 +122,8 @@ def fill_holes(values: np.ndarray) -> np.ndarray:
     """Fill each hole with the last number before it, [T, C]; 0 before the first."""
     # The row of the last number up to each row; -1 before the first.
     rows = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
-    return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
+    last_numbers = np.take_along_axis(values, np.maximum(rows, 0), axis=0)  # row 0 in place of -1, and not used
+    return np.where(rows >= 0, last_numbers, 0.0)
 
 
 def mean_so_far(values: np.ndarray, span: int, is_listed: np.ndarray | None = None) -> np.ndarray:
@@ -133,7 +134,7 @@ def mean_so_far(values: np.ndarray, span: int, is_listed: np.ndarray | None = No
         span: span of the mean, in rows.
         is_listed: mask [T, C] of the days from a column's first close on; None if all are listed from the first day.
     """
-    weight = 2 / (span + 1)
+    weight = 2 / (span + 1)  # of the newest day, as usual for a span
     means = np.empty_like(values)
     mean = np.zeros_like(values[0])
     for day, row in enumerate(values):
@@ -156,6 +157,7 @@ def _scale_by_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray
     # The first day has none before it, and takes its own.
     previous_deviation = np.concatenate([deviation[:1], deviation[:-1]])
     scaled_moves = np.divide(moves, previous_deviation, where=previous_deviation > 0, out=np.zeros_like(moves))
+    # A single move may be twice as large as a signal, which is a mean of moves.
     return np.asarray(np.clip(scaled_moves, -2 * LIMIT, 2 * LIMIT))
 
 
@@ -174,6 +176,7 @@ def _mean_moves(moves: np.ndarray) -> np.ndarray:
 
 def _day_mean(values: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the mean of each day over the instruments that are traded, [T, K, M] -> [T, 1, M]."""
+    # The sum over the K instruments, without those that are not traded.
     total = np.einsum("tkm,tk->tm", values, tradable.astype(values.dtype))
     count = np.maximum(tradable.sum(axis=1), 1).astype(values.dtype)
     return np.asarray((total / count[:, None])[:, None])

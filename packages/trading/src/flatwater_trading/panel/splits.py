@@ -67,9 +67,9 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
             f"{context_name}, splits.validation_days or splits.holdout_days."
         )
     return Splits(
-        train=Days(context - 1, validation_start),
-        validation=Days(validation_start, holdout_start),
-        holdout=Days(holdout_start, used_days),
+        train=Days(first=context - 1, stop=validation_start),
+        validation=Days(first=validation_start, stop=holdout_start),
+        holdout=Days(first=holdout_start, stop=used_days),
     )
 
 

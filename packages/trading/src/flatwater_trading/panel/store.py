@@ -48,7 +48,8 @@ def save_panel(panel: Panel, path: Path) -> None:
         with suppress(RunError):  # a stray of another user, for instance, only takes space on the disk
             # Temporary files of writers that were killed; a writer at work holds a lock on its file.
             remove_strays(file.parent, file_name=file.name)
-        replace_whole(file, itertools.chain((struct.pack("<Q", len(header)) + header,), _array_blocks(arrays)))
+        header_size = struct.pack("<Q", len(header))  # the file's first eight bytes
+        replace_whole(file, itertools.chain((header_size + header,), _array_blocks(arrays)))
     except OSError as error:
         raise DataError(f"{path}: the panel cannot be written: {error.strerror}. Choose another place.") from error
 
@@ -154,7 +155,7 @@ def _array_blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
         _, dtype = _ARRAY_KINDS[name]
         rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
         for first in range(0, len(array), rows):
-            yield np.ascontiguousarray(array[first : first + rows], dtype=dtype).tobytes()
+            yield np.ascontiguousarray(array[first : first + rows], dtype=dtype).tobytes()  # a copy of these rows alone
 
 
 def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
@@ -170,6 +171,7 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
     }
     if panel.origins:
         metadata["origins"] = json.dumps(dict(panel.origins))
+    # `__metadata__` holds texts alone, as the safetensors format asks for.
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name, array in arrays.items():
@@ -180,7 +182,8 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
     # Arrays are read here to be hashed, and again to be written, as the hash stands before them and no copy is kept.
     metadata["sha256"] = _hash_contents(header, _array_blocks(arrays))
     text = json.dumps(header).encode()
-    # Spaces after the JSON (allowed by the format) make the float32 values begin on a cache line.
+    # Spaces after the JSON (allowed by the format) make the float32 values begin on a cache line. Eight bytes before it
+    # have its length.
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
 
 
@@ -231,7 +234,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
         offset = start + entry["data_offsets"][0]
         return np.memmap(path, dtype=_ARRAY_KINDS[name][1], mode="r", offset=offset, shape=tuple(entry["shape"]))
 
-    # Small arrays are copied, so that no mapping stays open for them.
+    # Small arrays are copied, so that no mapping stays open for them; all are read-only.
     dates = np.array(map_array("dates")).astype("datetime64[D]")
     investable = np.array(map_array("investable"))
     dates.setflags(write=False)

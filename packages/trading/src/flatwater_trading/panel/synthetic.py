@@ -36,9 +36,10 @@ class SyntheticPanel:
 
 
 def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
-    """Generate a market column by column, so that little more than a column is in memory besides the result.
+    """Return the panel of an artificial market, and the returns that its law expects.
 
-    Every column has its own random stream, so more columns never change earlier columns.
+    It is generated column by column, so that little more than a column is in memory besides the result. Every column
+    has its own random stream, so more columns never change earlier columns.
 
     Raises:
         ConfigError: the law cannot have so large a signal, or needs a context column.
@@ -57,28 +58,36 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 
 
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
-    """Generate the drift [T, K] of investable columns without the panel, whose indicators take most of the time."""
+    """Return `SyntheticPanel.drift` of the K investable columns, [T, K], without the panel.
+
+    The panel's indicators take most of the time.
+    """
     drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
+    # The columns that can be bought come first.
     for n, (_, traded_days, expected_return) in enumerate(islice(_generate_columns(config), drift.shape[1])):
         drift[traded_days, n] = expected_return[traded_days]
     return drift
 
 
 def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
-    """Yield each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
+    """Yield for each column its prices [T] by name, the rows on which it is traded, and its expected returns [T].
+
+    Expected is the log return of the next `HORIZON_DAYS` days by the law, from each day on.
+    """
     law = make_law(config)
     context_returns = law.context_returns()
     first_context = config.instruments - config.context_instruments
     days = np.arange(config.days)
     common_rng = np.random.default_rng([config.seed, 0])
-    market_share, sector_share = law.shared_variance_factor * MARKET_SHARE, law.shared_variance_factor * SECTOR_SHARE
+    market_share = law.shared_variance_factor * MARKET_SHARE
+    sector_share = law.shared_variance_factor * SECTOR_SHARE
     market = common_rng.standard_normal(config.days) * DAILY_NOISE * market_share**0.5
     sectors = common_rng.standard_normal((SECTORS, config.days)) * DAILY_NOISE * sector_share**0.5
     for n in range(config.instruments):
         # A stream for each column. The order of its draws (state, beta, noise, prices, days) is part of every panel.
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw_hidden_state(rng)
-        beta = rng.uniform(0.7, 1.3)
+        beta = rng.uniform(0.7, 1.3)  # factor on the market's returns
         # With the variance that is left, so that every column has the deviation DAILY_NOISE whatever its beta is.
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
         drift, expected_return = law.drift_and_forecast(n, hidden, own_noise)
@@ -87,6 +96,7 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         law_returns = context_returns if n == first_context else None
         prices = _draw_prices(rng, returns if law_returns is None else law_returns)
         traded_days = days[_draw_traded_days(rng, config)] if law_returns is None else days
+        # The growth is taken from the return of each of these days.
         yield prices, traded_days, expected_return - HORIZON_DAYS * law.growth
 
 
@@ -97,11 +107,13 @@ def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.
     close = start + np.cumsum(returns)
     previous_close = np.concatenate([[start], close[:-1]])
     gap, high_noise, low_noise = rng.standard_normal((3, len(returns))) * DAILY_NOISE
+    # The night moves prices less than the day: by 0.3 of its deviation.
     opening = previous_close + 0.3 * gap
     # High and low are beyond open and close by |noise|, so they are consistent without a check.
     high = np.maximum(opening, close) + 0.4 * np.abs(high_noise)
     low = np.minimum(opening, close) - 0.4 * np.abs(low_noise)
-    return {name: np.exp(log) for name, log in {"open": opening, "close": close, "high": high, "low": low}.items()}
+    logarithms = {"open": opening, "close": close, "high": high, "low": low}
+    return {name: np.exp(logarithm) for name, logarithm in logarithms.items()}
 
 
 def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
@@ -109,7 +121,8 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
     days = np.arange(config.days)
     # The number of draws does not depend on the shares, so another share does not change the rest of the market.
     listing_draw, delisting_draw, listing_moment, delisting_moment = rng.random(4)
-    halt_begins, halt_days = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
+    halt_begins = rng.random(config.days) < config.halts
+    halt_days = rng.integers(1, 6, size=config.days)  # 1 to 5
     is_traded = np.ones(config.days, dtype=bool)
     # The bounds that `SyntheticConfig` names: 5 % to 60 % of the way, and 60 % to 95 %.
     if listing_draw < config.late_listings:

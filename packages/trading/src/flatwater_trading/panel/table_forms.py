@@ -63,7 +63,8 @@ def long_prices(
         table = table.with_columns(parse_numbers(source, frame[adjusted_column]).alias(ADJUSTED_CLOSE))
         table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted_column))
         note_adjustment(source, adjusted_column)
-    return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
+    column_names = {(name, price): columns[price] for name in instruments for price in PRICES}
+    return Prices(frame=table, instruments=instruments, columns=column_names)
 
 
 def _symbol_from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
@@ -116,9 +117,9 @@ def wide_prices(
 
     def stack_field(field: str) -> pl.Series:
         """Return the numbers of a field, instrument by instrument; null for an instrument without its column."""
-        return pl.concat([numbers.get(columns.get((name, field), ""), missing_column) for name in instruments]).alias(
-            field
-        )
+        # "" stands for a column that is not there.
+        stacked = pl.concat([numbers.get(columns.get((name, field), ""), missing_column) for name in instruments])
+        return stacked.alias(field)
 
     rows = np.arange(len(instruments) * height)
     table = pl.DataFrame(
@@ -133,4 +134,4 @@ def wide_prices(
     if adjusted_columns:
         table = adjust_prices(source, table, adjusted_columns)
         note_adjustment(source, next(iter(adjusted_columns.values())), len(adjusted_columns))
-    return Prices(table, instruments, columns)
+    return Prices(frame=table, instruments=instruments, columns=columns)

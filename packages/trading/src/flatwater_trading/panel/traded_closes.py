@@ -41,7 +41,10 @@ class TradedCloses:
         raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
         # Only up to `row`, as a later split must not change the ratio of an earlier day.
         rows_with_both = np.flatnonzero((raw > 0) & (close > 0))
-        return float(raw[rows_with_both[-1]]) / float(close[rows_with_both[-1]]) if len(rows_with_both) else 1.0
+        if not len(rows_with_both):
+            return 1.0
+        last_row = rows_with_both[-1]
+        return float(raw[last_row]) / float(close[last_row])
 
 
 def traded_closes(panel: Panel) -> TradedCloses | None:
@@ -62,7 +65,7 @@ def traded_fingerprint(panel: Panel) -> str:
 
 
 def with_raw_closes(panel: Panel, traded_panel: Panel) -> Panel:
-    """Return the panel with the closes of another file as its traded closes.
+    """Return the panel with the closes of another file as its traded closes, NaN where that file has none.
 
     Args:
         panel: panel of adjusted prices.
@@ -74,14 +77,14 @@ def with_raw_closes(panel: Panel, traded_panel: Panel) -> Panel:
     """
     source = traded_panel.feature("close") if traded_panel.raw_close is None else traded_panel.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
-    # Matched by date, as the other file may begin earlier, or lack days.
+    # Matched by date, as the other file may begin earlier, or lack days: rows of both on their common days.
     _, rows, source_rows = np.intersect1d(panel.dates, traded_panel.dates, assume_unique=True, return_indices=True)
     columns_by_name = {name: n for n, name in enumerate(traded_panel.instruments)}
     for n, name in enumerate(panel.instruments):
         if name in columns_by_name:
             raw[rows, n] = source[source_rows, columns_by_name[name]]
     for n in panel.investable:
-        if panel.valid[-1, n] and not raw[-1, n] > 0:
+        if panel.valid[-1, n] and not raw[-1, n] > 0:  # `not >` is true of NaN, too
             raise DataError(
                 f"--raw-prices: {panel.instruments[n]} has no close on {panel.dates[-1]}, the newest day of the "
                 "prices. Give the closes as traded up to and with that day."

@@ -71,6 +71,7 @@ def _unpack_gzip_(source: Path, target: IO[bytes]) -> None:
         OSError: the file cannot be read, or `target` cannot be written.
     """
     size = source.stat().st_size
+    # A small file may grow by more than the usual factor.
     maximum = min(MAXIMUM_BYTES, FREE_BYTES + MAXIMUM_GROWTH * size)
     written_bytes = 0
     try:
@@ -96,14 +97,15 @@ def _find_encoding(source: Path, place: Path) -> str:
         DataError: the first bytes are those of a file that is not text.
     """
     with open_regular(place) as file:
-        head = file.read(8)
+        head = file.read(8)  # enough for every mark
     for mark, kind in _REFUSED_MAGICS.items():
         if head.startswith(mark):
             raise DataError(f"{source}: expected text, got {kind}.")
     for mark, encoding in _ENCODINGS:
         if head.startswith(mark):
             return encoding
-    if len(head) >= 4 and head[1] == head[3] == 0 != head[0]:  # noqa: PLR2004  (two letters of UTF-16 without a mark)
+    # UTF-16 without a mark: of the two bytes of a Latin letter, one is 0.
+    if len(head) >= 4 and head[1] == head[3] == 0 != head[0]:  # noqa: PLR2004  (two letters)
         return "utf-16-le"
     return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (two letters)
 

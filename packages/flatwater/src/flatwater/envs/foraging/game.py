@@ -76,7 +76,8 @@ def most_border_cells(config: ForagingConfig) -> int:
     for row in range(1, size - 1):
         earlier_rows, later_rows = row, size - 1 - row
         in_sight = min(earlier_rows, radius) + 1 + min(later_rows, radius)
-        extents.append((in_sight, (earlier_rows <= radius) + (later_rows <= radius)))
+        wall_rows = (earlier_rows <= radius) + (later_rows <= radius)  # True counts as 1
+        extents.append((in_sight, wall_rows))
     # Rows of wall times columns in sight, and columns of wall times rows in sight, less the corners, which are in both.
     return max(
         wall_rows * columns + wall_columns * rows - wall_rows * wall_columns
@@ -97,7 +98,7 @@ def _game_rules(config: ForagingConfig, tokens: int) -> GameConfig:
             width=config.window,
             height=config.window,
             num_tokens=tokens,
-            global_obs=GlobalObsConfig(last_action_move=True),
+            global_obs=GlobalObsConfig(last_action_move=True),  # whether the last action has moved the agent
         ),
         protocol_details_obs=False,
         objects={

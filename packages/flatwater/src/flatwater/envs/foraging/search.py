@@ -79,6 +79,7 @@ class SearchTeacher:
         """Forget known places in the environments of `env_mask`, bool [E]; draw goals from the initial random state."""
         agents = np.repeat(env_mask, self._spaces.agents)
         self._has_known_place[agents] = False
+        # So that the draws of an episode do not depend on earlier episodes.
         self._random_state[agents] = self._initial_random_state[agents]
         self._draw_exploration_goal_(np.flatnonzero(agents))
 
@@ -91,7 +92,7 @@ class SearchTeacher:
         sees_no_target = ~targets.any(1)
         self._set_targets_out_of_sight_(targets, sees_no_target, view)
         moves = first_reached_cell(targets, view.cells == OPEN, self._neighbours, self._preferences, self._side)
-        lost_agents = np.flatnonzero(moves < 0)
+        lost_agents = np.flatnonzero(moves < 0)  # -1: no way to a target
         self._draw_exploration_goal_(lost_agents)
         moves[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
         actions_out[...] = self._action_by_move[moves].reshape(actions_out.shape)
@@ -128,7 +129,7 @@ class SearchTeacher:
         nearest = distance.argmin(1)
         targets[agents, nearest] = True
         is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
-        self._patience[agents] -= 1
+        self._patience[agents] -= 1  # at the maximum again whenever an agent sees a target
         is_hopeless = ~is_nearer | (self._patience[agents] < 0)
         self._has_known_place[agents[is_hopeless], place_index[is_hopeless]] = False
         self._draw_exploration_goal_(agents[is_hopeless])
@@ -144,6 +145,7 @@ class SearchTeacher:
         random_number = (self._random_state[agents] >> 32).astype(np.int64)
         self._heading[agents] = random_number % len(NEIGHBOUR_OFFSETS)
         nearest, end = self._goal_distances
+        # The quotient is independent of the remainder, which has drawn the direction.
         distance = nearest + random_number // len(NEIGHBOUR_OFFSETS) % (end - nearest)
         self._exploration_goal[agents] = NEIGHBOUR_OFFSETS[self._heading[agents]] * distance[:, None]
 
@@ -180,10 +182,11 @@ class _TokenReader:
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
         cells = np.tile(self._empty, (len(tokens), 1))
-        # One write without a mask: tokens that are no tags all go to cell 0, a corner, which becomes a wall again.
+        # One write without a mask: tokens that are no tags (`is_tag` 0) go to cell 0, a corner, which is reset below.
         cells[self._agents[:, None], self._cell[position] * is_tag] = self._kind[value]
         cells[:, 0] = WALL
         has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
+        # The only token of this feature, among zeros for all other tokens.
         action = np.where(feature == self._features["last_action"], value, 0).max(1)
         has_moved = ((feature == self._features["last_action_move"]) & (value == 1)).any(1)
         return AgentView(cells, has_ore.any(1), self._steps[action] * has_moved[:, None])
@@ -207,6 +210,7 @@ def first_reached_cell(targets: Array, open_cells: Array, neighbours: Array, pre
     # Positions of the neighbours' bits, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
     bit = (np.arange(agents) * cells)[:, None] + neighbours
     packed_bits = _pack_bits(reached_by_step, targets.size)
+    # `bit >> 3` is the number of a bit's byte, `bit & 7` its position in the byte.
     # A cell that is reached stays reached, so the number of steps in which its bit is set tells when that was.
     steps = len(reached_by_step) - (packed_bits[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
     # Preferences are below 8, so they decide only between equal steps.
@@ -224,7 +228,9 @@ def reachable_cells(open_cells: Array, middle: int, side: int) -> Array:
     """
     start = np.zeros_like(open_cells)
     start[:, middle] = True
-    reached_bits = _pack_bits(_reached_by_step(start, open_cells, side)[-1:], open_cells.size)[0]
+    reached_by_step = _reached_by_step(start, open_cells, side)
+    # After the last step.
+    reached_bits = _pack_bits(reached_by_step[-1:], open_cells.size)[0]
     reached_cells = np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").view(np.bool_)
     # `& open_cells`, as the middle itself may not be open.
     return reached_cells.reshape(open_cells.shape) & open_cells
@@ -245,7 +251,8 @@ def _reached_by_step(start: Array, open_cells: Array, side: int) -> list[int]:
         The cells reached after 0, 1, 2, ... steps, as integers; the last step that reached a new cell is last.
     """
     reached_by_step: list[int] = []
-    reached_cells, passable = _flags_to_integer(start), _flags_to_integer(start | open_cells)
+    reached_cells = _flags_to_integer(start)
+    passable = _flags_to_integer(start | open_cells)  # a start, such as a mine, need not be open
     while not reached_by_step or reached_cells != reached_by_step[-1]:
         reached_by_step.append(reached_cells)
         # The border is not passable, so no shift carries a bit into the next row, or to another agent.

@@ -50,6 +50,7 @@ class ForagingWorld:
         for env in np.flatnonzero(env_mask).tolist():
             simulator = self._game.begin(int(seeds[env]))
             terminated, truncated = self._is_over[:, env]
+            # Views, into which the simulator writes from now on; from the last it reads actions.
             simulator.set_buffers(self._obs[env], terminated, truncated, self._reward[env], self._actions[env])
             self._simulators[env] = simulator
         # Simulators write all tokens, the nearest first; an observation has the configured number.

@@ -70,8 +70,10 @@ def heuristic_policy(
     for operation, slot_mask in reversed(wanted_slots.items()):
         is_wanted = slot_mask.any(1)
         action[:, OPERATION] = torch.where(is_wanted, int(operation), action[:, OPERATION])
+        # `argmax` of flags is the position of the first that is 1.
         action[:, SLOT] = torch.where(is_wanted, slot_mask.int().argmax(1), action[:, SLOT])
-    # A ramp of middle length: at alpha 1 at once, the host would get a layer that it was never trained with.
+    # Tempo 1, a ramp of middle length, if there is such: at alpha 1 at once, the host would get a layer that it was
+    # never trained with.
     is_advance = action[:, OPERATION] == Operation.ADVANCE
     action[:, TEMPO] = is_advance * min(1, len(envs.tables.paces) - 1)
     return action

@@ -29,6 +29,7 @@ class HostConfig:
     none. What is worth growing differs between the two kinds, and the agent is not told which it has."""
 
     def __post_init__(self) -> None:
+        """Check that channels are even, and that a low-rank seed is no wider than the narrowest block."""
         channels = self.channels
         # The norms of blocks and seeds have two groups.
         require(not any(c % 2 for c in channels), "env.host.channels", channels, "even")

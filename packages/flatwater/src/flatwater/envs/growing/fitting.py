@@ -61,7 +61,7 @@ def fit_hosts_(
         logits = net.logits(host_weights, seed_weights, gates, task.train_images[rows])
         loss = host_losses(logits, task.train_labels[rows]).sum()
     write_gradients_(parts, layouts, weights, loss)
-    step_optimizer_(host, lr=config.lr, learns=torch.ones_like(learns[:, 0]))
+    step_optimizer_(host, lr=config.lr, learns=torch.ones_like(learns[:, 0]))  # hosts always learn
     for slot, seed in enumerate(seeds):
         step_optimizer_(seed, lr=config.seed_lr, learns=learns[:, slot])
 
@@ -75,7 +75,9 @@ def host_losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> F
 def validate_hosts(
     host: StackedWeights, seeds: Sequence[StackedWeights], net: Host, gates: SlotGates, task: Task
 ) -> ValidationResult:
-    """Run all validation images through every host, with all its seeds and without each of them.
+    """Return loss and accuracy of every host on all validation images, and the contribution of each of its seeds.
+
+    The images run through each host with all its seeds, and once more without each of them.
 
     Args:
         host: the hosts' own weights, which are only read.

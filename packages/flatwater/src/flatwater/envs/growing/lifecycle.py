@@ -139,31 +139,36 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
     matters = tables.relevant & operation[..., None]
     masks = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
     # The other heads: slots depend on their stage; all choices of blueprint, alpha target and tempo are possible.
-    for head, choices in list(enumerate(head_sizes(config, slots.stage.shape[1])))[SLOT:]:
-        choice_numbers = torch.arange(choices, device=operation.device)
+    sizes = head_sizes(config, slots.stage.shape[1])
+    for head in range(SLOT, len(HEADS)):
+        choice_numbers = torch.arange(sizes[head], device=operation.device)
         possible_choices = possible_in_slot if head == SLOT else torch.ones_like(choice_numbers, dtype=torch.bool)
         masks[HEADS[head]] = torch.where(matters[..., head, None], possible_choices, choice_numbers == 0)
     return OperationMasks(operation, masks)
 
 
 def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> OperationEffect:
-    """Carry out one operation in each host, and let a step of time pass in all other slots.
+    """Carry out one operation in each host, and let a step of time pass in all other slots; return what has changed.
 
     Args:
         slots: written in place.
         tables: constants.
         action: columns as in `HEADS`, each within its head's choices. An impossible operation does nothing.
     """
+    # Columns [E, 1], which broadcast over the slots.
     operation, slot = action[:, OPERATION, None], action[:, SLOT, None]
     is_chosen = torch.arange(slots.stage.shape[1], device=action.device) == slot
     next_stage = tables.by_operation[operation, slots.stage]
     is_acted_on = is_chosen & (next_stage != IMPOSSIBLE)
-    is_germinate, sets_target = operation == Operation.GERMINATE, operation == Operation.SET_ALPHA_TARGET
-    is_germinated, is_pruned = is_acted_on & is_germinate, is_acted_on & (operation == Operation.PRUNE)
+    is_germinate = operation == Operation.GERMINATE
+    sets_target = operation == Operation.SET_ALPHA_TARGET
+    is_germinated = is_acted_on & is_germinate
+    is_pruned = is_acted_on & (operation == Operation.PRUNE)
     sets_pace = is_acted_on & tables.relevant[operation, TEMPO]
 
     # Before time passes, so that a new seed has its blueprint and target from its first step on.
     write_masked_(slots.blueprint, is_germinated, action[:, BLUEPRINT, None])
+    # A new seed aims at the last of the configured targets.
     write_masked_(slots.alpha_target, is_germinated, tables.alpha_targets[-1])
     write_masked_(slots.alpha_target, is_acted_on & sets_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
     write_masked_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
@@ -197,6 +202,7 @@ def pass_time_(
     )
     stage_by_time = torch.where(is_stage_over, tables.by_time[slots.stage], slots.stage)
     stage = torch.where(is_acted_on, next_stage, stage_by_time)
+    # 0 in the first step of a stage, also of one that an operation begins again.
     slots.in_stage.add_(1).masked_fill_((stage != slots.stage) | is_acted_on, 0)
     slots.stage.copy_(stage)
     # Age 0 without a seed, and in the step in which it germinated.

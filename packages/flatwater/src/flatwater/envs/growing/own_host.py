@@ -83,7 +83,10 @@ def _try_host(build: Any, image_shape: ImageShape, rank: int, device: torch.devi
     """
     slots = _check_class(build, image_shape)
     # Two networks of one seed, which must have the same weights, and one of another seed.
-    first, repeated_network, other = (make_network(build, image_shape, seed) for seed in (TRIAL_SEEDS[0], *TRIAL_SEEDS))
+    first_seed, other_seed = TRIAL_SEEDS
+    first = make_network(build, image_shape, first_seed)
+    repeated_network = make_network(build, image_shape, first_seed)
+    other = make_network(build, image_shape, other_seed)
     _check_weights(first, repeated_network)
     rng = torch.Generator().manual_seed(0)
     sample_images = torch.rand(TRIAL_IMAGES, image_shape.channels, image_shape.height, image_shape.width, generator=rng)
@@ -94,8 +97,8 @@ def _try_host(build: Any, image_shape: ImageShape, rank: int, device: torch.devi
     _check_logits(traces[0].logits, image_shape)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in buffers.items()}
-    # The host is tried on the CPU, and gets its constants on the device afterwards. It is made from `repeated_network`,
-    # which has no hooks.
+    # The host is tried on the CPU, and gets its constants on the device afterwards. It is made from `repeated_network`:
+    # the slots of the other two have hooks, which record outputs.
     host = OwnHost(build, image_shape, repeated_network.to("meta"), grafts, buffers)
     try:
         _check_stacked_networks(host, [trace.logits for trace in traces], sample_images)
@@ -108,20 +111,21 @@ def _try_host(build: Any, image_shape: ImageShape, rank: int, device: torch.devi
 
 
 def torch_error_text(error: Exception) -> str:
-    """Return the first sentence of torch's message, as advice follows it, and the line of the user's code if known."""
+    """Return the first sentence of torch's message without its full stop, and the line of the user's code if known."""
     message = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!")
     source_line = user_code_line(error)
     return message if source_line is None else f"{message} ({source_line.file}, line {source_line.line})"
 
 
 def _check_class(build: Any, image_shape: ImageShape) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
-    """Check the class, and return the names of its slots.
+    """Return the names of a class's slots, if it is a class of modules that can be made from the size of images.
 
     Raises:
-        ConfigError: `build` is not a class of modules, or its `slots` do not name submodules.
+        ConfigError: `build` is no such class, or its `slots` are no names.
     """
     if not isinstance(build, type) or not issubclass(build, nn.Module):
         raise ConfigError(f"expected {EXPECTED_HOST}, got a {type(build).__name__}")
+    # Read statically, which runs no code of the class.
     slots = inspect.getattr_static(build, "slots", None)
     if not isinstance(slots, tuple | list) or not slots or not all(isinstance(slot, str) for slot in slots):
         raise ConfigError(
@@ -179,7 +183,8 @@ def _trace_forward(network: nn.Module, slots: tuple[str, ...], images: Tensor) -
         # The list is bound as a default: a closure would append all outputs to the last slot's list.
         submodules[slot].register_forward_hook(lambda _, __, output, kept=slot_outputs: kept.append(output))
     with torch.no_grad():
-        return ForwardTrace(network(images), outputs)
+        logits = network(images)  # fills `outputs`
+    return ForwardTrace(logits, outputs)
 
 
 def _check_constants(
@@ -253,6 +258,7 @@ def _check_stacked_networks(host: OwnHost, logits_alone: list[Tensor], images: T
     hosts = len(logits_alone)
     flat = images.flatten(1)
     host_weights, seeds, gates = _build_trial_hosts(host, hosts)
+    # All hosts get the same images, [B, E, P].
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
     for row, expected in enumerate(logits_alone):
         if not torch.allclose(logits[:, row], expected, rtol=0, atol=RELATIVE_TOLERANCE * float(expected.abs().max())):
@@ -260,6 +266,7 @@ def _check_stacked_networks(host: OwnHost, logits_alone: list[Tensor], images: T
                 "a host has other logits stacked with others than alone. Make every number that a host draws or learns "
                 "an nn.Parameter, and let no forward depend on an earlier forward"
             )
+    # The sum of squares depends on all logits; the gradient of a weight that no logit depends on is None.
     grads: Sequence[Tensor | None] = torch.autograd.grad(
         logits.square().sum(), [*host_weights.values()], allow_unused=True
     )
@@ -280,8 +287,9 @@ def _build_trial_hosts(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], li
     slots = len(host.grafts)
     layouts = (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
+    # Block 0 is the hosts', the others are the slots'.
     for block, layout in zip(blocks[1:], host.seeds, strict=True):
-        init_(block, layout, torch.Generator().manual_seed(0))
+        init_(block, layout, torch.Generator().manual_seed(0))  # any numbers will do
     host.draw_(blocks[0], torch.tensor(TRIAL_SEEDS))
     host_weights, *seeds = [
         views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)

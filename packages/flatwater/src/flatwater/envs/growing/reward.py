@@ -34,6 +34,7 @@ def seed_credit(
         initial_accuracy: accuracy of each host when the seed germinated.
         ungrown: accuracy of ungrown hosts of the same kind after as many steps; 0 if it is not known.
     """
+    # Beyond the larger of the two accuracies; 0 for a host that has got worse.
     gain = (accuracy[:, None] - torch.maximum(initial_accuracy, ungrown[:, None])).clamp(min=0)
     # `gain` is never negative, so the negative contribution of a harmful seed counts in full.
     return torch.minimum(contribution, gain)

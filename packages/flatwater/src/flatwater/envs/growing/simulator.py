@@ -109,25 +109,25 @@ def build_envs(
         net: host of the user's, for such images; None for the host of `config.host`.
     """
     net = net or build_host(config.host, data.image_shape)
-    adam = config.fit.optimizer == "adam"
+    has_adam = config.fit.optimizer == "adam"
     slots = len(net.seeds)
-    integers = partial(filled_tensor, 0, count, dtype=torch.int64, device=device)
+    zero_integers = partial(filled_tensor, 0, count, dtype=torch.int64, device=device)
     # Divided on the CPU, as a division on the meta device would import torch's compiler.
-    share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
+    seed_share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
     pool = GrowingEnvs(
-        host=build_weights(count, net.layout, has_adam=adam, device=device),
-        seeds=[build_weights(count, layout, has_adam=adam, device=device) for layout in net.seeds],
+        host=build_weights(count, net.layout, has_adam=has_adam, device=device),
+        seeds=[build_weights(count, layout, has_adam=has_adam, device=device) for layout in net.seeds],
         slots=build_slots(count, slots, device),
         measures=build_measures(
             count, slots, history=config.history, chance=1 / data.image_shape.classes, device=device
         ),
-        seed=integers(),
-        step=integers(),
-        drawn=integers(),
+        seed=zero_integers(),
+        step=zero_integers(),
+        drawn=zero_integers(),
         kernel=filled_tensor(0, count, KERNEL_TAPS, device=device),
         alone=build_ungrown_accuracy(config.steps, device),
         constants=dict(net.constants),
-        seed_share=share.to(device),
+        seed_share=seed_share.to(device),
         tables=build_tables(config.lifecycle, device),
         task=data,
         config=config,
@@ -217,7 +217,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
             f"action {tuple(action.shape)}: expected {expected_shape}, hosts by heads. Build the envs for this batch."
         )
     effect = apply_operation_(envs.slots, envs.tables, action)
-    record_operation_(envs.measures, action[:, 0], effect)
+    record_operation_(envs.measures, action[:, 0], effect)  # column 0 is the operation
     plant_seeds_(envs, is_germinated=effect.germinated, is_pruned=effect.pruned)
     train_hosts_(envs)
     accuracy, is_mixed = measure_hosts_(envs)
@@ -226,13 +226,14 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     measures, slots = envs.measures, envs.slots
     # [E, S, 3], picked by each seed's blueprint -> [E, S].
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
+    # A seed gets credit only for a gain beyond hosts in which nothing is grown.
     ungrown = ungrown_accuracy(envs.alone, is_impaired=impaired_hosts(envs), step=envs.step)
     credits_ = seed_credit(
         measures.contribution, accuracy=accuracy, initial_accuracy=measures.started_from, ungrown=ungrown
     )
     return step_reward(
         envs.config.reward,
-        credits_=credits_ * is_mixed,
+        credits_=credits_ * is_mixed,  # a seed that is not mixed in contributes nothing now
         sizes=share * envs.tables.hosted[slots.stage],
         changes=(effect.germinated | effect.pruned).sum(1).float(),
         accuracy=accuracy,
@@ -255,7 +256,7 @@ def plant_seeds_(envs: GrowingEnvs, *, is_germinated: Bool[Tensor, "E S"], is_pr
         key = stream_key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
         draw_weights_(part.weights, layout, key, is_new)
         part.weights.masked_fill_(is_removed[:, None], 0)
-        # A rollback must not bring back a seed that was here before.
+        # The good weights too: a rollback must not bring back a seed that was here before.
         part.good.copy_(torch.where((is_new | is_removed)[:, None], part.weights, part.good))
         reset_moments_(part, is_new | is_removed)
 
@@ -272,6 +273,7 @@ def train_hosts_(envs: GrowingEnvs) -> None:
     config, stage = envs.config.fit, envs.slots.stage
     net = pool_host(envs)
     gates = host_gates(envs)
+    # A seed does nothing in the stage in which it germinated.
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
     images = len(envs.task.train_labels)
     count = config.updates * config.batch_size
@@ -293,6 +295,7 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
     validation = validate_hosts(envs.host, envs.seeds, pool_host(envs), host_gates(envs), envs.task)
     is_mixed = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
     is_good = has_good_loss(envs.measures, validation, envs.config.fit.spike)
+    # Seeds roll back with their host.
     for part in (envs.host, *envs.seeds):
         # No branch on `is_good`, which would wait for the device: good hosts get their own weights back.
         part.good.copy_(torch.where(is_good[:, None], part.weights, part.good))

@@ -41,6 +41,7 @@ def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 def hash_sequence(first_words: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise: `fold` of the module's docstring."""
+    # The first digest is 0, which adds nothing to the constant.
     digest = mix_bits(first_words ^ _GOLDEN)
     for word in words:
         digest = mix_bits(((digest + _GOLDEN) & _MASK) ^ word)
@@ -68,7 +69,8 @@ def image_numbers(
     position = drawn_images + torch.arange(count, device=seed.device)[:, None]
     epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
-    slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
+    slope = 1 + hash_sequence(stream, 0) % (images - 1)
+    offset = hash_sequence(stream, 1) % images
     # Raises each slope to one coprime to N, with as many steps as that can take: a loop until all are coprime would
     # wait for the device.
     for _ in range(longest_non_coprime_run(images)):
@@ -100,6 +102,7 @@ def draw_weights_(
     offset = 0
     for name, view in views(block, layout).items():
         weight, flat = layout.weights[name], view.flatten(1)
+        # Without a fan-in, as of norms: a constant, and no random numbers.
         if not weight.fan_in:
             flat.copy_(torch.where(chosen_envs[:, None], weight.start, flat))
         random_numbers = flat.shape[1] if weight.fan_in else 0

@@ -79,6 +79,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
     Raises:
         ConfigError: the message says what is wrong and what is expected.
     """
+    # Anything but a tuple or list counts as no arrays, and is refused.
     arrays = [np.asarray(array) for array in result] if isinstance(result, tuple | list) else []
     if len(arrays) not in {2, 4}:
         raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(result).__name__} of {len(arrays)} arrays")
@@ -105,7 +106,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
 
 def _split_images(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
     """Return [images, labels] to train on and [images, labels] to validate with; the split is the same every time."""
-    _check_arrays("learn", images, labels)
+    _check_arrays("learn", images, labels)  # both parts are checked again by the caller
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
     # At most half, so that a small set still has images to train on.

@@ -73,6 +73,7 @@ def write_gradients_(
         weights: results of `autograd_leaves` for each part, from which the loss was computed.
         loss: a single number, which must depend on every weight.
     """
+    # Parts and names in order, so that the gradients come in the order of the views below.
     leaves = [weight for part_weights in weights for weight in part_weights.values()]
     grads = iter(torch.autograd.grad(loss, leaves))
     for part, layout in zip(parts, layouts, strict=True):
@@ -101,18 +102,19 @@ def step_optimizer_(stack: StackedWeights, *, lr: float, learns: Bool[Tensor, " 
     moments = stack.moments
     # Counted before the kernels, which read the counts for their bias correction.
     moments.updates.add_(learns)
-    columns = (stack.weights, stack.grad, moments.exp_avg)
     # A tensor for each row, as the kernels take one count of updates for each tensor.
-    weights, grad, exp_avg = ([*column.unbind()] for column in columns)
-    if moments.exp_avg_sq.numel():
+    weights = [*stack.weights.unbind()]
+    grads = [*stack.grad.unbind()]
+    exp_avgs = [*moments.exp_avg.unbind()]
+    if moments.exp_avg_sq.numel():  # Adam
         # At least 1: with a count of 0 the kernel would divide by the bias correction 1 - beta ** 0, which is 0.
         counts = [*moments.updates.clamp(min=1).unbind()]
         torch._fused_adam_(
             weights,
-            grad,
-            exp_avg,
+            grads,
+            exp_avgs,
             [*moments.exp_avg_sq.unbind()],
-            [],
+            [],  # maxima of the second moments, which only AMSGrad has
             counts,
             lr=lr,
             beta1=BETA1,
@@ -125,8 +127,8 @@ def step_optimizer_(stack: StackedWeights, *, lr: float, learns: Bool[Tensor, " 
     else:
         torch._fused_sgd_(
             weights,
-            grad,
-            exp_avg,
+            grads,
+            exp_avgs,
             weight_decay=0.0,
             momentum=MOMENTUM,
             lr=lr,

@@ -27,17 +27,18 @@ class ActionSpec(NamedTuple):
 
     def to_env_actions(self, actions: Array) -> Sequence[Any]:
         """Return a list of N actions for the environment's `step`, from a world's actions [N], [N, H] or [N, D]."""
-        if self.box is not None:
+        if self.box is not None:  # vectors, [N, D]
             return list(fit_actions(actions, self.box))
-        if isinstance(self.start, int):
+        if isinstance(self.start, int):  # one choice, [N]: Python's numbers
             return [action + self.start for action in actions.tolist()]
+        # Several choices, [N, H]: arrays of the space's type.
         return list((actions + self.start).astype(self.start.dtype))
 
 
 def fit_actions(actions: Array, space: gym.Box) -> Array:
-    """Return actions [B, *action] as members of a Box: within its bounds, of its type, and whole where its numbers are.
+    """Return actions [B, *action] as members of a Box: clipped to its bounds, of its type, rounded if that is integer.
 
-    Vectors are clipped, as they are drawn from a normal distribution without bounds.
+    They may be beyond the bounds, as they are drawn from a normal distribution.
     """
     # In the type of the space, as float32's nearest number to a bound of doubles may lie beyond it.
     if np.issubdtype(space.dtype, np.floating):
@@ -69,7 +70,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
             raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
         return ActionSpec(tuple(str(number) for number in range(len(bounds))), start=0, bounds=bounds, box=space)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
-        return _action_choices(space)
+        return _choices_spec(space)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
             f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one axis, or of a Box "
@@ -77,14 +78,15 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
             "gymnasium.wrappers.TransformAction"
         )
     numbers = range(int(space.start), int(space.start + space.n))
+    # The enum names the actions only if its values are exactly their numbers, in order.
     members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
     if [member.value for member in members] == list(numbers):
         return ActionSpec(tuple(member.name for member in members), numbers.start)
     return ActionSpec(tuple(str(number) for number in numbers), numbers.start)
 
 
-def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
-    """Return the actions of a space of several choices at once."""
+def _choices_spec(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
+    """Return the actions of a space of several choices at once; a MultiBinary has choices of two, 0 and 1."""
     sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
     start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
     choices = tuple(int(size) for size in sizes)
@@ -94,7 +96,7 @@ def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
 def world_spaces(
     reader: ObservationReader, actions: ActionSpec, *, envs: int, agents: int = 1, steps: int, masked: bool, kept: int
 ) -> Spaces:
-    """Return the `Spaces` of a world whose agents have this reader and these actions; keyword arguments are fields."""
+    """Return the `Spaces` of a world, from the reader and the actions of its agents; keyword arguments are fields."""
     return Spaces(
         envs=envs,
         agents=agents,

@@ -49,7 +49,7 @@ class BabyAITeacher:
 
     def _advised_action_(self, env: int) -> int:
         """Return the action of an environment's bot; if the bot fails, a new bot's action, or else `REST_ACTION`."""
-        # None stands for a new bot.
+        # None stands for a new bot, which is tried after the present one.
         for bot in (self._bots[env], None):
             try:
                 return self._ask_bot_(env, bot)

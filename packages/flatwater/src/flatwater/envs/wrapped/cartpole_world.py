@@ -68,6 +68,7 @@ class CartPoleWorld:
         masses = cartpole.total_mass, cartpole.masspole
         values = cartpole.gravity, *masses, cartpole.length, cartpole.polemass_length, 4.0 / 3.0
         self._constants = _Constants(*(np.full(envs, value) for value in values))
+        # Arrays of intermediate results, [2, E], [E] and bool [2, E].
         self._accelerations, self._scratch = np.zeros((2, 2, envs))
         self._sine, self._cosine, self._denominator = np.zeros((3, envs))
         self._outside = np.zeros((2, envs), np.bool_)
@@ -87,6 +88,7 @@ class CartPoleWorld:
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy, action 0 to the left and 1 to the right; the arguments are those of `World`."""
+        # The last argument of a function of NumPy is the array that it writes and returns.
         positions, speeds, scratch = self._positions, self._speeds, self._scratch
         self._accelerate_(self._forces[actions[:, 0]], angle=positions[1], angular_speed=speeds[1])
         # Euler's method, as Gymnasium's: positions move by the speeds before this step.
@@ -112,6 +114,7 @@ class CartPoleWorld:
         gravity, mass, pole_mass, length, moment, four_thirds = self._constants
         sine, cosine, denominator = self._sine, self._cosine, self._denominator
         push, spin = self._accelerations
+        # The last argument of a function is the row that it writes and returns.
         np.sin(angle, sine)
         np.cos(angle, cosine)
         # push = (force + moment * angular_speed² * sine) / mass

@@ -32,6 +32,7 @@ def check_flag(name: str, value: Any) -> bool:  # noqa: ANN401  (whatever an env
     if value is True or value is False:
         return value
     array = np.asarray(value)
+    # Bools and whole numbers, signed or not.
     if array.size != 1 or array.dtype.kind not in "biu" or array.ravel()[0] not in {0, 1}:
         raise TypeError(f"{name} is {_short_value(value)}: expected True or False")
     return bool(array.ravel()[0])
@@ -50,6 +51,7 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (wha
     array = np.asarray(value)
     if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(value, int)):
         raise TypeError(f"the reward is {_short_value(value)}: expected a number")
+    # Not every int can become a float: Python's ints have no largest number.
     reward = value if isinstance(value, int) else float(array.ravel()[0])
     if -MAXIMUM_FLOAT32 <= reward <= MAXIMUM_FLOAT32:
         return reward
@@ -57,6 +59,7 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (wha
         raise ValueError(
             f"the reward is {_short_value(value)}: expected a finite number below 3.4e38. {ALLOW_NAN_ADVICE}"
         )
+    # A float32 holds an infinity in place of a number that is too large.
     return np.inf if reward > 0 else -np.inf if reward < 0 else np.nan
 
 
@@ -76,7 +79,7 @@ def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
 
 
 def check_reset(value: Any) -> tuple[Any, Any]:  # noqa: ANN401  (whatever an environment gives)
-    """Return the result of a reset unchanged.
+    """Return the observation and the info that a reset returned, unchanged.
 
     Raises:
         TypeError: `value` is not a pair, as in Gym before 0.26, whose resets returned the observation alone.
@@ -99,11 +102,11 @@ def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an envi
 
 
 def interface_error(env: object, method: str, cause: Exception, time_phrase: str = "") -> UserCodeError:
-    """Return the error for a result of `reset` or `step` that is not as Gymnasium's interface says.
+    """Return the error for a result of an environment's method that is not as Gymnasium's interface says.
 
     Args:
         env: object of the user's class, whose source line is named.
-        method: `reset` or `step`.
+        method: `reset`, `step`, or `last` of a game in turns, whose result is like that of `step`.
         cause: the fault; a KeyError stands for an entry that the observation lacks.
         time_phrase: episode and step for the message, such as `with seed 5`; empty to leave them out.
     """

@@ -55,7 +55,7 @@ class GymnasiumWorld:
         self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
         """The environments, with their wrappers."""
         first_copy, self._name = self.copies[0], title
-        env, subject = _find_user_layer(first_copy), f"environment {title}"
+        env, subject = _find_user_layer(first_copy), f"environment {title}"  # for messages of the guards
         self._step_guard, self._render_guard = (CallGuard(subject, env, "step"), CallGuard(subject, env, "render"))
         self._close_envs = bind_closing(self.copies, CallGuard(subject, env, "close"))
         self._reset_guard = CallGuard(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
@@ -69,8 +69,8 @@ class GymnasiumWorld:
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        has_choices = self._actions.bounds is None
-        masked = self.native.has_mask or (has_choices and MASK_KEY in self._reset_copy(first_copy, 0)[1])
+        # A mask is next to the observation, as the space says, or in the infos of choices, as a reset shows.
+        masked = self.native.has_mask or (not self._actions.bounds and MASK_KEY in self._reset_copy(first_copy, 0)[1])
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
@@ -169,7 +169,7 @@ class GymnasiumWorld:
         truncated: Array,
         legal: Array | None = None,
     ) -> None:
-        """Step every copy.
+        """Step every copy, one after another, and check its result.
 
         The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
 
@@ -186,8 +186,8 @@ class GymnasiumWorld:
             with step_guard:
                 answer = copy.step(action)
             try:
-                observation, payment, termination, truncation, info = answer
-                reward[env] = check_reward(payment, allow_nan=self._allow_nan)
+                observation, raw_reward, termination, truncation, info = answer
+                reward[env] = check_reward(raw_reward, allow_nan=self._allow_nan)
                 terminated[env], truncated[env] = (
                     check_flag("terminated", termination),
                     check_flag("truncated", truncation),
@@ -215,7 +215,9 @@ class GymnasiumWorld:
         numbers = self._reader.numbers(obs)
         if np.isfinite(numbers).all():
             return
-        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+        # Indices of the first such number: its copy, agent 0, and its place among the numbers.
+        first_index = np.argwhere(~np.isfinite(numbers))[0]
+        env, number = int(first_index[0]), int(first_index[2])
         error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
         raise interface_error(self._user_layer, method, error, self._limit.place(env, method))
 

@@ -18,8 +18,8 @@ class InformingWorld(Protocol):
 
 def find_informing(world: World) -> InformingWorld | None:
     """Return the world that has the infos: `world` itself, or the user's world within it; None if there are none."""
-    informing = world.inner if isinstance(world, OwnWorld) else world
-    return informing if isinstance(informing, InformingWorld) else None
+    inner_world = world.inner if isinstance(world, OwnWorld) else world
+    return inner_world if isinstance(inner_world, InformingWorld) else None
 
 
 class InfosByNumber(Sequence[Mapping[str, Any]]):

@@ -33,17 +33,18 @@ def _contains_mask(observation: Any) -> bool:  # noqa: ANN401  (whatever the spa
 
 def _drop_mask(parts: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
     """Return the parts of a Dict without the mask; the observation proper where nothing else is left."""
-    bare = {key: part for key, part in parts.items() if key != MASK_KEY}
-    return bare[OBSERVATION_KEY] if bare.keys() == {OBSERVATION_KEY} else bare
+    other_parts = {key: part for key, part in parts.items() if key != MASK_KEY}
+    return other_parts[OBSERVATION_KEY] if other_parts.keys() == {OBSERVATION_KEY} else other_parts
 
 
 def split_mask_space(observation: gym.Space[Any], action: gym.Space[Any]) -> tuple[gym.Space[Any], bool]:
     """Return the space of the observation proper, and whether a mask of choices is next to it."""
+    # Actions of a Box are no choices: then a key of this name is a part like any other.
     if isinstance(action, gym.Box) or not isinstance(observation, gym.Dict) or MASK_KEY not in observation.spaces:
         return observation, False
-    bare = _drop_mask(observation.spaces)
+    bare_spaces = _drop_mask(observation.spaces)
     # Pairs and not a dict, whose keys Gymnasium would sort.
-    return gym.Dict([*bare.items()]) if isinstance(bare, dict) else bare, True
+    return gym.Dict([*bare_spaces.items()]) if isinstance(bare_spaces, dict) else bare_spaces, True
 
 
 def masked_reader(reader: ObservationReader) -> ObservationReader:
@@ -106,6 +107,7 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
     """
     mask = find_mask(observation, info)
     row = mask_flags(mask)
+    # A step that truncates an episode may leave the mask out, as nobody acts after it.
     if truncated and (mask is None or not row.any()):
         legal[:] = True
         return

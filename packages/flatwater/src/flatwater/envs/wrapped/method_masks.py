@@ -26,6 +26,7 @@ class MethodMasks(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not (isinstance(answer, tuple) and answer and isinstance(answer[-1], dict)):
             return answer
         mask = self.env.get_wrapper_attr(MASK_METHOD)()
+        # A mask that the info has already stays.
         return (*answer[:-1], {MASK_KEY: mask, **answer[-1]})
 
 

@@ -34,7 +34,7 @@ def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({}
         raise ConfigError(
             f"{name} needs {fault.name}, which is not installed: install the package of {name}"
         ) from fault
-    except TypeError as refusal:
+    except TypeError as refusal:  # where it was raised from another error, that one is shorter
         raise ConfigError(f"env_args: {refusal.__cause__ or refusal}. Give arguments that {name} takes") from refusal
     except gymnasium.error.DependencyNotInstalled as missing:  # it says what to install
         raise ConfigError(f"{name}: {missing}") from missing

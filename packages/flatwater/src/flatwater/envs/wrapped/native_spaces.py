@@ -70,6 +70,7 @@ class NativeSpaces:
             ConfigError: an observation is not of the space.
         """
         try:
+            # The axes before those of one observation, such as (8,) for eight: all parts must have the same.
             all_axes = set(_leading_axes(self.observation, obs, "obs"))
             if len(all_axes) > 1:
                 raise ValueError(f"its parts are of different numbers of observations: {sorted(all_axes)}")
@@ -90,8 +91,9 @@ class NativeSpaces:
             actions: int64 [B] or [B, H], positions in lists of choices, or float32 [B, D].
         """
         space = self.action
-        if isinstance(space, gym.Box):
+        if isinstance(space, gym.Box):  # clipped to the bounds, of the space's type
             return fit_actions(actions.reshape(-1, *space.shape), space)
+        # A network counts choices from 0, the space from its own start; a MultiBinary has none.
         start = space.start if isinstance(space, gym.Discrete | gym.MultiDiscrete) else 0
         return (actions + start).astype(space.dtype).reshape(-1, *(space.shape or ()))
 
@@ -119,7 +121,8 @@ def native_spaces(
         ConfigError: observations of the space cannot be read in this form.
     """
     bare_space, has_mask = split_mask_space(observation, action)
-    return NativeSpaces(bare_space, action, form, make_reader(bare_space, name, form), has_mask)
+    reader = make_reader(bare_space, name, form)
+    return NativeSpaces(bare_space, action, form, reader=reader, has_mask=has_mask)
 
 
 @runtime_checkable
@@ -164,7 +167,7 @@ def split_axes(array: Array, shape: tuple[int, ...], name: str) -> tuple[int, ..
     Raises:
         ValueError: the array does not end in `shape`.
     """
-    count = array.ndim - len(shape)
+    count = array.ndim - len(shape)  # negative if the array has fewer axes than one observation
     if count < 0 or array.shape[count:] != shape:
         raise ValueError(f"{name} is an array {[*array.shape]}, expected {[*shape]} or {['...', *shape]} of several")
     return tuple(array.shape[:count])
@@ -222,6 +225,7 @@ def _space_to_plain(space: gym.Space[Any]) -> dict[str, Any]:
         return plain | {"low": _bound_to_plain(space.low), "high": _bound_to_plain(space.high)}
     if isinstance(space, gym.Discrete):
         return plain | {"n": int(space.n), "start": int(space.start)}
+    # A MultiBinary is described by its shape.
     return plain | (
         {"nvec": space.nvec.tolist(), "start": space.start.tolist()} if isinstance(space, gym.MultiDiscrete) else {}
     )
@@ -256,6 +260,7 @@ def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces
         native = native_spaces(
             _space_from_plain(header["observation"]), _space_from_plain(header["action"]), form, "env"
         )
+    # Gymnasium's spaces assert that their arguments fit.
     except (KeyError, TypeError, AttributeError, AssertionError, ConfigError) as fault:
         raise ValueError(f"env: describes no spaces: {type(fault).__name__} {fault}") from fault
     if native.reader.shape != obs:
@@ -270,7 +275,7 @@ def _space_from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
         ValueError: the space would have too many numbers.
     """
     kind, shape, dtype = plain["space"], tuple(plain.get("shape", ())), plain.get("dtype", "float32")
-    # A file may claim any size: refused before anything is allocated.
+    # A file may claim any size: refused before anything is allocated. `n` values of a Discrete are read as n numbers.
     if not 0 <= prod(shape) * plain.get("n", 1) <= MAXIMUM_NUMBERS:
         raise ValueError(f"env: a {kind} {shape}: expected at most {MAXIMUM_NUMBERS} numbers")
     match kind:

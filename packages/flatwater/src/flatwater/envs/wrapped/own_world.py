@@ -35,7 +35,9 @@ class OwnWorld:
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
-        self._begin_guard, self._step_guard = (CallGuard(self._subject, inner, name) for name in ("begin_", "step_"))
+        # Guards report errors within the user's calls as the user's.
+        self._begin_guard = CallGuard(self._subject, inner, "begin_")
+        self._step_guard = CallGuard(self._subject, inner, "step_")
         self._close_envs = bind_closing([self.inner], CallGuard(self._subject, self.inner, "close"))
         self._checks_rewards = not allow_nan
         """Whether NaN in rewards ends the run."""
@@ -107,7 +109,7 @@ class OwnWorld:
         if np.isfinite(written_values).all():
             return
         index = tuple(int(number) for number in np.argwhere(~np.isfinite(written_values))[0])
-        env, agent, *number = index
+        env, agent, *number = index  # a reward has no number within an agent's
         raise UserCodeError(
             f"{self._subject}: {method} wrote the {name} {written_values[index]} for agent {agent} of environment "
             f"{env}{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: expected a "
@@ -120,13 +122,13 @@ class OwnTeacher:
 
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
         """Make the user's teacher from the world; of an `OwnWorld` it gets the user's world within."""
-        subject, inner_world = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
+        subject = f"teacher {dotted_name(build)}"
+        inner_world = world.inner if isinstance(world, OwnWorld) else world
         with CallGuard(subject, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(inner_world)
             """Object of the user's class."""
-        self._begin_guard, self._step_guard = (
-            CallGuard(subject, self.inner, name) for name in ("begin_", "step_batch")
-        )
+        self._begin_guard = CallGuard(subject, self.inner, "begin_")
+        self._step_guard = CallGuard(subject, self.inner, "step_batch")
 
     def begin_(self, env_mask: Array) -> None:
         """Forget environments; the arguments are those of `Teacher`."""

@@ -67,7 +67,8 @@ class PettingZooWorld(PettingZooCopies):
         super().__init__(make, title, envs)
         self._allow_nan = allow_nan
         has_choices = any(not isinstance(action, Box) for _, action in self._agent_spaces.values())
-        infos = self._reset_copy(self._copies[0], 0)[1] if has_choices else {}
+        # A reset shows which agents have masks; actions that are numbers have none.
+        infos = self._reset_copy(self._copies[0], seed=0)[1] if has_choices else {}
         self.beginnings = EpisodeStarts(self._copies, make)
         groups = self._group_agents(infos)
         names = name_kinds([[*map(str, group)] for group in groups])
@@ -78,8 +79,9 @@ class PettingZooWorld(PettingZooCopies):
             self._spaces = join_kinds([part.kind for part in parts], title)
             parts = [part._replace(rows=KindRows(part.kind, self._spaces)) for part in parts]
         self._parts = parts
-        by_agent = {place: part for part in parts for place in part.kind.places}
-        self._part_by_agent = [by_agent[place] for place in range(len(self._agents))]
+        part_by_place = {place: part for part in parts for place in part.kind.places}
+        self._part_by_agent = [part_by_place[place] for place in range(len(self._agents))]
+        """Part of each agent, in the order of `_agents`."""
         self._is_over = np.zeros((2, envs, len(self._agents)), np.bool_)
         """Whether each agent has terminated, and whether it was truncated, bool [2, E, A]."""
         self._limit, self.infos = StepLimit(envs, self._spaces.steps), [dict[str, Any]() for _ in range(envs)]
@@ -87,7 +89,10 @@ class PettingZooWorld(PettingZooCopies):
         self._checked_parts = [part for part in parts if not allow_nan and part.reader.measures]
 
     def _group_agents(self, infos: dict[str, Any]) -> list[list[Any]]:
-        """Return the agents in groups of equal spaces and masks; `infos` are those of a reset, if it was needed."""
+        """Return the agents in groups, whose agents have equal spaces, and all have masks or none.
+
+        `infos` are those of a reset, by agent; empty if no agent can have a mask.
+        """
         groups = list[list[Any]]()
         for agent in self._agents:
             for group in groups:
@@ -101,7 +106,14 @@ class PettingZooWorld(PettingZooCopies):
         return groups
 
     def _make_part(self, name: str, agents: list[Any], config: WrappedConfig, infos: dict[str, Any]) -> _KindPart:
-        """Return a kind of agents with its spaces, its observations and its actions."""
+        """Return a kind of agents with its spaces, its reader of observations and its actions.
+
+        Args:
+            name: name of the kind.
+            agents: agents of equal spaces.
+            config: settings of the copies.
+            infos: infos of a reset by agent, which may have masks.
+        """
         observation, action = self._agent_spaces[agents[0]]
         native = native_spaces(observation, action, config.form, self._name)
         actions = make_action_spec(action, self._copies[0].unwrapped, self._name)
@@ -182,7 +194,9 @@ class PettingZooWorld(PettingZooCopies):
             with self._step_guard:
                 results = copy.step(actions_by_agent)
             try:
+                # Each is a dict by agent.
                 observations, rewards, terminations, truncations, infos = (check_info(result) for result in results)
+                # By agent; of a single agent the info itself.
                 self.infos[env] = infos if len(self._agents) > 1 else infos.get(self._agents[0], {})
                 self._write_observations_(obs[env], observations)
                 for index, agent in enumerate(self._agents):
@@ -233,7 +247,9 @@ class PettingZooWorld(PettingZooCopies):
             numbers = part.reader.numbers(obs if part.rows is None else part.rows.read_obs(obs))
             if np.isfinite(numbers).all():
                 continue
-            env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+            # Indices of the first such number: its copy, its agent within the kind, and its place among the numbers.
+            first_index = np.argwhere(~np.isfinite(numbers))[0]
+            env, agent, number = int(first_index[0]), int(first_index[1]), int(first_index[2])
             place = f"{part.kind.agents[agent]}'s {part.reader.part_name(number)}"
             error = not_finite_error(place, numbers[env, agent, number])
             raise interface_error(self._user_env, method, error, self._limit.place(env, method))
@@ -250,9 +266,10 @@ class PettingZooWorld(PettingZooCopies):
     def _write_legal_(
         self, legal: Array, observations: dict[str, Any], infos: dict[str, Any], agents: list[str]
     ) -> None:
-        """Write the masks of `agents`, which are still playing; every action of its own is legal for another."""
+        """Write the masks of `agents`, which are still playing, into `legal` [A, R]; others may take any action."""
         legal[...] = True
         for row, agent, part in zip(legal, self._agents, self._part_by_agent, strict=True):
+            # Where kinds differ, the mask is written apart, and then spread over the wider row.
             own_row = row if part.rows is None else np.ones(sum(part.kind.spaces.lists), np.bool_)
             if agent in agents and part.kind.spaces.masked:
                 write_mask(observations.get(agent), infos.get(agent, {}), own_row, self._name)

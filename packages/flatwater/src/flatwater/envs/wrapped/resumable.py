@@ -27,7 +27,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         super().__init__(env)
         self._seed_rng = np.random.default_rng(seed)
-        self._seed: int | None = None
+        self._seed: int | None = None  # until the first episode begins
         self._actions: list[np.ndarray[Any, Any]] = []
         self._last_observation: np.ndarray[Any, Any] | None = None
         self._keeps_state = keeps_state(env)
@@ -44,7 +44,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise ValueError(f"options = {options}: an episode that begins with options cannot be replayed")
         if seed is not None:
             self._seed_rng = np.random.default_rng(seed)
-        self._seed, self._actions = int(self._seed_rng.integers(1 << 31)) if seed is None else seed, []
+        self._seed = int(self._seed_rng.integers(1 << 31)) if seed is None else seed
+        self._actions = []
         # Before the reset, which may change the state that the wrappers keep.
         self._copy_starting_state()
         observation, info = self.env.reset(seed=self._seed)
@@ -75,7 +76,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             CheckpointError: the episode's last observation is not the saved observation.
         """
-        self._seed, self._actions, self._last_observation = state["seed"], [], None
+        self._seed = state["seed"]
+        self._actions, self._last_observation = [], None
         if self._seed is not None:  # else no episode had begun
             if state.get("kept") is not None:
                 load_state_(self.env, state["kept"])
@@ -83,7 +85,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             observation, _ = self.env.reset(seed=self._seed)
             self._copy_observation(observation)
             for action in state["actions"]:
-                self.step(action)
+                self.step(action)  # keeps the action again
         self._seed_rng.bit_generator.state = state["draws"]
         if not _is_same_observation(self._last_observation, state["seen"]):
             raise CheckpointError(

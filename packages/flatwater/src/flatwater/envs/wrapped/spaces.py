@@ -90,7 +90,7 @@ def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto"
     if form == "vector":
         return _numbers_reader(space, name)
     if form == "tokens":
-        # Only an image becomes tokens: any other space must be one of tokens, or is refused.
+        # An image becomes tokens, unless it may be tokens already; any other space is refused by the native reader.
         is_of_tokens = _has_rows_of_three_bytes(space) or not _has_main_image(space)
         return _native_tokens_reader(space, name) if is_of_tokens else _image_tokens_reader(space, name)
     if not any(_is_image(leaf.space) for leaf in _leaf_spaces(space)):
@@ -133,7 +133,8 @@ def network_input_space(parts: Parts) -> gym.Space[Any]:
             boxes.append(gym.Box(0, 255, part.read_shape, np.uint8))
             continue
         # Bounds are one number for all, or a number for each.
-        low, high = (np.broadcast_to(np.array(bound, np.float32), part.size) for bound in (part.low, part.high))
+        low = np.broadcast_to(np.array(part.low, np.float32), part.size)
+        high = np.broadcast_to(np.array(part.high, np.float32), part.size)
         boxes.append(gym.Box(low.reshape(part.shape), high.reshape(part.shape), dtype=np.float32))
     return _gather_spaces(nest_parts(parts, boxes))
 
@@ -170,7 +171,7 @@ def _native_tokens_reader(space: gym.Space[Any], name: str) -> ObservationReader
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         out[...] = check_observation(observation, shape)
 
-    return ObservationReader("tokens", (shape[0], TOKEN), write)
+    return ObservationReader("tokens", shape=(shape[0], TOKEN), write=write)
 
 
 def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
@@ -196,7 +197,7 @@ def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     return ObservationReader(
         form="vector",
         shape=(count_numbers(parts),),
-        # A single Box, as most environments have, is written without the loop.
+        # Without keys the space is a single leaf, as in most environments, and is written without the loop.
         write=write_all if parts[0].keys else writers[0],
         measures=_measured_numbers(leaves),
         keys=keys,
@@ -214,11 +215,12 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     """
     leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
     _require_fixed_sizes(space, leaves, name)
-    # Numbers first, so that they are aligned.
+    # Numbers first, so that they are aligned: False sorts before True.
     leaves.sort(key=lambda leaf: _is_image(leaf.space))
     parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
     if len(parts) == 1 and not parts[0].keys:
-        return ObservationReader("image", parts[0].shape, _image_copier(parts[0].shape), parts=parts)
+        write_image = _image_copier(parts[0].shape)
+        return ObservationReader("image", shape=parts[0].shape, write=write_image, parts=parts)
     number_leaves = [leaf for leaf in leaves if not _is_image(leaf.space)]
     write_parts, start = [], 0
     for leaf, part in zip(leaves, parts, strict=True):
@@ -294,6 +296,7 @@ def _require_fixed_sizes(space: gym.Space[Any], leaves: Sequence[_Leaf], name: s
     unreadable_leaves = [leaf for leaf in leaves if leaf.has_varying_size]
     if not unreadable_leaves:
         return
+    # Of another space nothing can be left out.
     keys = [*space] if isinstance(space, gym.Dict) else range(len(space)) if isinstance(space, gym.Tuple) else ()
     readable_keys = [key for key in keys if key not in {leaf.keys[0] for leaf in unreadable_leaves}]
     advice = "Wrap the environment with gymnasium.wrappers.TransformObservation, which makes an array of it"
@@ -311,11 +314,11 @@ def _number_part(leaf: _Leaf) -> Part:
     box = leaf.space if isinstance(leaf.space, gym.Box) else gym.flatten_space(leaf.space)
     assert isinstance(box, gym.Box)  # noqa: S101  (for the type checker: a space that is not a container is flattened to a Box)
     # A bound that all numbers share is kept once.
-    low, high = (
+    bounds = [
         tuple(map(float, bound.flat[:1] if (bound == bound.flat[0]).all() else bound.flat))
         for bound in (box.low, box.high)
-    )
-    return Part(leaf.keys, box.shape, None, low, high)
+    ]
+    return Part(leaf.keys, box.shape, channels=None, low=bounds[0], high=bounds[1])
 
 
 def _image_part(leaf: _Leaf) -> Part:
@@ -324,11 +327,11 @@ def _image_part(leaf: _Leaf) -> Part:
     The axes of a stack of images, before these three, count as channels too.
     """
     shape, highest = leaf.space.shape or (), float(np.max(cast("gym.Box", leaf.space).high))
-    first_axis, last_axis = len(shape) - 3, len(shape) - 1
+    first_axis, last_axis = len(shape) - 3, len(shape) - 1  # of an image's three; negative for two axes
     channels: tuple[int, ...] = ()  # an image of two axes has no channels
     if first_axis >= 0:
         channels = (*range(first_axis), first_axis if shape[first_axis] < shape[last_axis] else last_axis)
-    return Part(leaf.keys, shape, channels, (0.0,), (highest,))
+    return Part(leaf.keys, shape, channels, low=(0.0,), high=(highest,))
 
 
 def _vector_part_ends(parts: Parts) -> tuple[tuple[int, str], ...]:
@@ -392,7 +395,7 @@ def _is_words(space: gym.Space[Any]) -> bool:
 
 
 def _discrete_minima(space: gym.Dict) -> dict[str, int]:
-    """Return key -> minimum of each Discrete in a Dict; those with more values than a byte are left out."""
+    """Return key -> minimum of each Discrete in a Dict; those with more values than a byte, 255, are left out."""
     discrete = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
     return {key: int(child.start) for key, child in discrete.items()}
 
@@ -418,6 +421,7 @@ def _pixel_tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: s
             "wrapped.form for a network of convolutions, or make them smaller with gymnasium.wrappers.ResizeObservation"
         )
     size, shape = pixels * channels, space.shape or ()
+    # Position and feature of each token, which are the same in every observation.
     columns = np.zeros((size + len(numbers), 2), np.uint8)
     columns[:size, 0] = np.repeat(np.arange(pixels), channels)
     columns[:size, 1] = np.tile(np.arange(channels), pixels)
@@ -432,7 +436,7 @@ def _pixel_tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: s
         for index, (key, minimum) in enumerate(numbers.items()):
             out[size + index, 2] = observation[key] - minimum
 
-    return ObservationReader("tokens", (len(columns), 3), write)
+    return ObservationReader("tokens", shape=(len(columns), TOKEN), write=write)
 
 
 def _image_tokens_reader(space: gym.Space[Any], name: str) -> ObservationReader:
@@ -440,6 +444,7 @@ def _image_tokens_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     if isinstance(space, gym.Dict):
         return _pixel_tokens_reader(space["image"], _discrete_minima(space), name)
     reader = _pixel_tokens_reader(space, {}, name)
+    # It reads a dict: a bare image is put into one.
     return reader._replace(write=lambda observation, out: reader.write({"image": observation}, out))
 
 

@@ -15,6 +15,7 @@ class StepLimit:
     """
 
     def __init__(self, envs: int, steps: int) -> None:
+        """Begin to count, for episodes of at most `steps` steps in each of `envs` environments."""
         self._limit = steps
         self._step_count = 0
         self._count_at_start = np.zeros(envs, np.int64)
@@ -29,8 +30,9 @@ class StepLimit:
     def place(self, env: int, method: str) -> str:
         """Return an environment's episode and present step for a message: `in step 3 of the episode of ...`.
 
-        In a `step_` it is called before `truncate_` counts the step.
+        `method` is the call that failed: `reset` or `step`.
         """
+        # + 1, as `truncate_` counts the step only after the message.
         step = self._step_count - self._count_at_start[env] + 1
         moment = "at the beginning" if method == "reset" else f"in step {step}"
         return f"{moment} of the episode of seed {self._seeds[env] % 2**32} (copy {env})"
@@ -42,5 +44,5 @@ class StepLimit:
             return
         is_reached = self._step_count - self._count_at_start >= self._limit
         truncated |= ~terminated & is_reached[:, None]
-        # When the oldest episode reaches the limit; younger ones reach it later, so no step until then compares arrays.
+        # The next step at which an episode can reach the limit: that of the oldest. Until then no step compares arrays.
         self._next_limit_at = int(self._count_at_start.min()) + self._limit

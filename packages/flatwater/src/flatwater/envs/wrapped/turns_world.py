@@ -118,7 +118,8 @@ class TurnsWorld(PettingZooCopies):
         """
         super().__init__(make, title, envs)
         observation_space, action_space = self._common_spaces()
-        self._allow_nan, first_copy = allow_nan, self._copies[0]
+        self._allow_nan = allow_nan
+        first_copy = self._copies[0]
         self._last_guard = CallGuard(f"environment {title}", self._user_env, "last")
         self.opponents: Opponents | None = None
         """Policies of the other sides; None if all of them act at random."""
@@ -126,6 +127,7 @@ class TurnsWorld(PettingZooCopies):
         with self._reset_guard:
             first_copy.reset(seed=0)
         first_turn = self._read_turn(first_copy)
+        # A mask is next to the observation or in the info.
         has_masks = self._actions.bounds is None and find_mask(first_turn.observation, first_turn.info) is not None
         self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of each agent."""
@@ -165,8 +167,8 @@ class TurnsWorld(PettingZooCopies):
         self._learner_sides = np.zeros(envs, np.int64)
         # Whether each learner has terminated, and whether it was truncated.
         self._is_over = np.zeros((2, envs), np.bool_)
-        # Rewards of learners that no step has returned yet: the first turn may have one.
-        self._unpaid_rewards = np.zeros(envs, np.float32)
+        # Rewards of learners that no step has returned yet: a learner may have one before its first action.
+        self._pending_rewards = np.zeros(envs, np.float32)
         self._learner_turns: list[_Turn] = [GONE] * envs
         self._opponent_turns = OpponentTurns(
             opponents=np.zeros(envs, np.int64),
@@ -191,7 +193,7 @@ class TurnsWorld(PettingZooCopies):
         return len(self._agents)
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset copies with seeds, up to the first turn of the learner.
+        """Reset the copies of `env_mask` with their seeds, and let opponents play up to the learner's first turn.
 
         The arguments are those of `World` and `MaskedWorld`.
 
@@ -204,7 +206,8 @@ class TurnsWorld(PettingZooCopies):
         self._opponent_turns.opponents[env_mask] = (
             opponent_numbers(seeds)[env_mask] if self.opponents is not None else AT_RANDOM
         )
-        self._is_over[:, env_mask], self._unpaid_rewards[env_mask] = False, 0
+        self._is_over[:, env_mask] = False
+        self._pending_rewards[env_mask] = 0
         for env in np.flatnonzero(env_mask).tolist():
             # 32 bits of the seed, as NumPy's older generators take no more.
             with self._reset_guard:
@@ -240,8 +243,8 @@ class TurnsWorld(PettingZooCopies):
                 self._copies[env].step(moves[env])
         self._play_opponents_(pending=is_playing)
         self._write_learner_turns_(np.ones_like(is_playing), obs, legal)
-        reward[:, 0] = self._unpaid_rewards
-        self._unpaid_rewards[:] = 0
+        reward[:, 0] = self._pending_rewards
+        self._pending_rewards[:] = 0
         terminated[:, 0], truncated[:, 0] = self._is_over
         self._limit.truncate_(terminated, truncated)
 
@@ -255,6 +258,7 @@ class TurnsWorld(PettingZooCopies):
             RunError: it is never a learner's turn.
         """
         for _ in range(MAXIMUM_TURNS):
+            # A copy drops out when its learner is to move, or when the learner's episode is over.
             for env in np.flatnonzero(pending).tolist():
                 pending[env] = self._take_turn_(env)
             if not pending.any():
@@ -270,9 +274,10 @@ class TurnsWorld(PettingZooCopies):
         )
 
     def _take_turn_(self, env: int) -> bool:
-        """Read a copy's turns up to the next one of an agent that plays on; return whether that is an opponent's.
+        """Find the agent of a copy that acts next, past opponents that are over; return whether it is an opponent.
 
-        An opponent's turn is written into `_opponent_turns`; the learner's turn, or its end, is kept with its reward.
+        An opponent's turn is written into `_opponent_turns`. Else the learner's turn, or its end, is kept, and the
+        learner's reward is added to those that no step has returned yet.
         """
         copy, learner = self._copies[env], self._agents[self._learner_sides[env]]
         turn = GONE
@@ -289,7 +294,8 @@ class TurnsWorld(PettingZooCopies):
         else:  # the learner was removed before its turn
             turn = GONE._replace(reward=float(copy.rewards.get(learner, 0.0)))
         self._learner_turns[env], self.infos[env] = turn, turn.info
-        self._unpaid_rewards[env] += turn.reward
+        self._pending_rewards[env] += turn.reward
+        # An end that is both counts as terminated: nothing follows.
         self._is_over[:, env] = turn.terminated, turn.truncated and not turn.terminated
         return False
 
@@ -305,6 +311,7 @@ class TurnsWorld(PettingZooCopies):
         acts_at_random = awaits_opponent & (turns.opponents == AT_RANDOM)
         for env in np.flatnonzero(acts_at_random).tolist():
             row = slice(env, env + 1)  # a slice keeps the axis of copies, which a player expects
+            # None inserts the axis of agents.
             mask = (turns.legal[row, None],) if spaces.masked else ()
             self._random_players[env].step_batch(turns.obs[row, None], self._opponent_actions[row, None], *mask)
         has_policy = awaits_opponent & ~acts_at_random
@@ -335,12 +342,13 @@ class TurnsWorld(PettingZooCopies):
         """Write the learners' observations [E, 1, *obs], and masks [E, 1, R] if any, in the copies of `env_mask`."""
         for env in np.flatnonzero(env_mask).tolist():
             turn = self._learner_turns[env]
-            if turn.observation is None:
+            if turn.observation is None:  # the environment has removed the learner
                 obs[env] = self._reader.padding
             else:
-                self._write_turn_(env, turn, obs[env, 0], None if legal is None or turn.is_over else legal[env, 0])
+                own_legal = None if legal is None or turn.is_over else legal[env, 0]
+                self._write_turn_(env, turn, obs[env, 0], own_legal)
             if legal is not None and turn.is_over:
-                legal[env] = True
+                legal[env] = True  # every action is, after the end of the episode
 
     def _write_turn_(self, env: int, turn: _Turn, row: Array, legal: Array | None) -> None:
         """Write a turn's observation into `row`, and its mask into `legal`, unless `legal` is None.

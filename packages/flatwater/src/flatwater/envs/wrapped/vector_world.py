@@ -55,11 +55,11 @@ class VectorWorld:
         """
         self._env, self._name, self._allow_nan = env, title, allow_nan
         envs, inner_env, subject = int(env.num_envs), env.unwrapped, f"environment {title}"
-        self._reset_guard, self._step_guard, self._render_guard = (
-            CallGuard(subject, inner_env, method) for method in ("reset", "step", "render")
-        )
+        self._reset_guard = CallGuard(subject, inner_env, "reset")
+        self._step_guard = CallGuard(subject, inner_env, "step")
+        self._render_guard = CallGuard(subject, inner_env, "render")
         self._close_envs = bind_closing([env], CallGuard(subject, inner_env, "close"))
-        mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))  # Gymnasium's default
         self._can_reset_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
         self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
         if not self._can_reset_single and not self._resets_in_same_step:
@@ -109,7 +109,7 @@ class VectorWorld:
         if self._can_reset_single or env_mask.all():
             observations, infos = self._reset_envs(env_mask, seeds)
             rows = list(iterate(self._env.observation_space, observations))
-        elif self._has_next_begun[env_mask].all():
+        elif self._has_next_begun[env_mask].all():  # the last step has given their first observations
             rows, infos = self._next_starts
         else:
             raise UnseededError(
@@ -141,6 +141,7 @@ class VectorWorld:
         """
         space, action_buffer = self._action_space, create_empty_array(self._action_space, len(actions))
         assert action_buffer is not None  # noqa: S101  (for the type checker: spaces of actions are not graphs and no texts)
+        # The actions of all environments in the form of the vector environment, such as one array.
         env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), action_buffer)
         with self._step_guard:
             answer = self._env.step(env_actions)
@@ -162,7 +163,7 @@ class VectorWorld:
             last_observation = self._last_observation(infos, env) if self._has_next_begun[env] else row
             self._write_observation_(obs, env, last_observation, "step")
             if legal is not None:
-                legal[env] = True
+                legal[env] = True  # every action is, after the end of the episode
                 if not terminated[env, 0]:
                     # After an automatic reset an info's mask is of the next episode.
                     info = {} if self._has_next_begun[env] else _mask_and_last_observation(infos, env)
@@ -223,6 +224,7 @@ class VectorWorld:
         Raises:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
+        # Without the option all are reset, which every vector environment can do.
         options = {} if env_mask.all() else {"options": {"reset_mask": env_mask.copy()}}
         try:
             with self._reset_guard:
@@ -261,7 +263,9 @@ class VectorWorld:
         numbers = self._reader.numbers(obs)
         if np.isfinite(numbers).all():
             return
-        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+        # Indices of the first such number: its environment, agent 0, and its place among the numbers.
+        first_index = np.argwhere(~np.isfinite(numbers))[0]
+        env, number = int(first_index[0]), int(first_index[2])
         error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
         raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method))
 
@@ -272,7 +276,7 @@ def _mask_and_last_observation(infos: Any, env: int) -> dict[str, Any]:  # noqa:
 
 
 def _column_entry(column: Any, env: int) -> Any:  # noqa: ANN401  (whatever the environment gives)
-    """Return one environment's entry of a column; of a dict of columns, a dict of entries."""
+    """Return one environment's entry of a column of all; of a dict of columns, a dict of entries."""
     return (
         {key: _column_entry(inner, env) for key, inner in column.items()} if isinstance(column, dict) else column[env]
     )
@@ -292,12 +296,14 @@ def _env_info(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
     info = {}
     for key, column in infos.items():
         is_flags = str(key).startswith("_") and str(key)[1:] in infos
+        # Without flags all environments have the key.
         is_missing = f"_{key}" in infos and not infos[f"_{key}"][env]
         if is_flags or is_missing:
             continue
         if isinstance(column, dict):
             info[key] = _env_info(column, env, envs)
         else:
+            # None for a single value, which has no axis.
             length = len(column) if isinstance(column, list | tuple) else next(iter(np.shape(column)), None)
             info[key] = column[env] if length == envs else column
     return info
