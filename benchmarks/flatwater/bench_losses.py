@@ -238,12 +238,12 @@ def on_ray(folder: Path, expected: list[dict[str, str]], seed: int) -> Losses:
     with three_nodes() as nodes:
 
         def lose_node(worker: Worker) -> None:
-            at = worker._connection._placed[0]  # type: ignore[attr-defined]  # noqa: SLF001
+            at = worker._connection._placement[0]  # type: ignore[attr-defined]  # noqa: SLF001
             nodes.remove_node(next(each for each in nodes.worker_nodes if each.node_id == at), allow_graceful=False)
             nodes.add_node(**SHARE)
 
         def place(worker: Worker) -> int | None:
-            placed = worker._connection._placed  # type: ignore[attr-defined]  # noqa: SLF001
+            placed = worker._connection._placement  # type: ignore[attr-defined]  # noqa: SLF001
             return None if placed is None else int(placed[1])
 
         wanted = ["SIGKILL", NODE, "SIGSTOP", "SIGTERM", "SIGKILL", NODE]

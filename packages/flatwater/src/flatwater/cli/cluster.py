@@ -23,17 +23,19 @@ class ClusterCheck:
             RunError: a machine would be refused, as it has other versions.
         """
         from flatwater.runs.fingerprint import version_facts
-        from flatwater.runs.team import import_ray_module
+        from flatwater.runs.team import require_ray
         from flatwater_watch.errors import RunError
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
-        ray = import_ray_module()
+        require_ray()
+        from flatwater.cluster import ray_workers
+
         refused_nodes = 0
-        ray.connect(self.address)
+        ray_workers.join_cluster(self.address)
         own_facts = version_facts()
-        nodes = ray.nodes()
-        facts_of_nodes = ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts")  # each node calls it
+        nodes = ray_workers.list_nodes()
+        facts_of_nodes = ray_workers.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts")  # each node calls it
         for node, their_facts in zip(nodes, facts_of_nodes, strict=True):
             # Only facts that this machine has are compared: the node's other facts say nothing about the numbers.
             differences = [

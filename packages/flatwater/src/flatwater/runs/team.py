@@ -9,7 +9,7 @@ import platform
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,7 @@ class WorkerPool(ABC):
             "moved": arrays - arrays_before,
             "workers": records,
             **lost_workers,
-            **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
+            **({"stores": _object_store_bytes()} if self._config.cluster else {}),
         }
 
     def _worker_record(self, number: int, report: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,7 +233,10 @@ class WorkerPool(ABC):
         """Return a new actor on the cluster for a worker: first on its planned node, later on any node with space."""
         node = self._planned_nodes[number]
         self._planned_nodes[number] = ""  # any node from the second actor on: the planned node may be the lost one
-        actor: WorkerConnection = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
+        require_ray()
+        from flatwater.cluster.ray_workers import RayActor  # noqa: PLC0415  (an extra)
+
+        actor: WorkerConnection = RayActor(self._config.threads, self._budgets[number], node)
         return actor
 
     def _note_arithmetic_(self, worker: Worker) -> None:
@@ -254,27 +257,33 @@ def place_workers(plan: Plan, config: WorkersRunConfig) -> Plan:
     return replace(plan, nodes=assign_workers(machines, len(plan.workers), needs))
 
 
-def import_ray_module() -> ModuleType:
-    """Return the module that uses Ray.
+def require_ray() -> None:
+    """Check that Ray, an extra, is installed; call it before an import from `flatwater.cluster.ray_workers`.
 
     Raises:
-        ConfigError: Ray is not installed.
+        ConfigError: it is not.
     """
-    try:
-        from flatwater.cluster import ray_workers  # noqa: PLC0415  (an extra)
-    except ImportError as error:
-        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from error
-    return ray_workers
+    if find_spec("ray") is None:
+        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'")
+
+
+def _object_store_bytes() -> int:
+    require_ray()
+    from flatwater.cluster.ray_workers import object_store_bytes  # noqa: PLC0415  (an extra)
+
+    return object_store_bytes()
 
 
 def list_cluster_machines(config: WorkersRunConfig) -> list[Machine]:
     """Return the machines of the configuration's cluster, with their cores and memory, as Ray and they report."""
     assert config.cluster  # noqa: S101  (callers check it)
-    ray = import_ray_module()
-    ray.connect(config.cluster)
-    nodes = ray.nodes()
+    require_ray()
+    from flatwater.cluster import ray_workers  # noqa: PLC0415  (an extra)
+
+    ray_workers.join_cluster(config.cluster)
+    nodes = ray_workers.list_nodes()
     # Each node imports this function by its path, and returns its own limits, such as those of a container.
-    node_limits = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
+    node_limits = ray_workers.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
     return [
         Machine(
             name=node.name,
