@@ -37,6 +37,7 @@ def check_format(format_string: str, *, has_names: bool) -> None:
         if name is None:
             continue
         number_format = specification or ""
+        # `{}` has an empty name, and `{days!r}` the conversion `r`.
         has_valid_name = name.isidentifier() if has_names else not name
         has_valid_format = is_specification(number_format) or (has_names and _NOUN.fullmatch(number_format))
         if conversion or not has_valid_name or not has_valid_format:
@@ -69,10 +70,10 @@ def fill_format(format_string: str, values: Mapping[str, object]) -> str:
         parts.append(text)
         if name is not None:
             value = _shown_value(values.get(name))
-            is_noun = specification and _NOUN.fullmatch(specification)  # `{episodes:episode}`: singular or plural
-            parts.append(
-                noun_form(value, specification or "") if is_noun else write_value(f"{{:{specification}}}", value)
-            )
+            if specification and _NOUN.fullmatch(specification):  # `{episodes:episode}`: singular or plural
+                parts.append(noun_form(value, specification))
+            else:
+                parts.append(write_value(f"{{:{specification}}}", value))
     return escape_controls("".join(parts))
 
 

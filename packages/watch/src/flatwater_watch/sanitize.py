@@ -37,6 +37,7 @@ def short_repr(value: object) -> str:
     except RecursionError:
         return "values nested too deeply to be shown"
     text = mask_secrets(text)
+    # Of a long text the first half and the last quarter of the allowed characters.
     return (
         text
         if len(text) <= MAXIMUM_LETTERS

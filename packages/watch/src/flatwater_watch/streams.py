@@ -36,7 +36,10 @@ def open_closed_descriptors() -> None:
         except OSError:
             # `open` takes the lowest free number, which is this descriptor.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  (the C interface)
-    sys.stdin, sys.stdout, sys.stderr = (stream or NullStream() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    # Python sets a stream to None if its descriptor was closed.
+    sys.stdin = sys.stdin or NullStream()
+    sys.stdout = sys.stdout or NullStream()
+    sys.stderr = sys.stderr or NullStream()
 
 
 def error_stream() -> TextIO:
@@ -80,6 +83,7 @@ def track_stdout() -> Iterator[None]:
         return
     with suppress(OSError):
         stdout.flush()  # so that its lines come before those of the new stream
+    # `strict` would raise an error for a letter that the encoding lacks.
     sys.stdout = tracked_stdout = TrackedStdout(
         stdout.buffer,
         stdout.encoding,

@@ -54,7 +54,9 @@ def terminal(*, to_stderr: bool = False) -> Terminal:
         to_stderr: whether it prints on stderr, and drops lines that cannot be written. On stdout such a line raises, as
             a command without its results has failed.
     """
-    return lasting_terminal(to_stderr=True) if to_stderr else _fix_width(Terminal())
+    if to_stderr:
+        return lasting_terminal(to_stderr=True)
+    return _fix_width(Terminal())
 
 
 def lasting_terminal(*, to_stderr: bool = False) -> Terminal:

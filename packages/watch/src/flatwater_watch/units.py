@@ -95,6 +95,7 @@ def clock_words(time_seconds: float, now: float | None = None) -> str:
             if seconds_left >= 550 * _DAY
             else "in about a year"
         )
+    # To a minute, ten minutes or an hour, by the time that is left.
     rounding_seconds = 60.0 if seconds_left < 2 * _HOUR else 600.0 if seconds_left < 20 * _HOUR else _HOUR
     moment = time.localtime(round(time_seconds / rounding_seconds) * rounding_seconds)
     if seconds_left >= 6 * _DAY:

@@ -71,7 +71,7 @@ class WorkStatus(Status):
             return
         now = time.monotonic()
         duration = format_duration(now - self._began_at)
-        # A text that ends with another time, such as the time left, must not run into this one.
+        # After `Reading…` the time alone; any other text may end with a time of its own, such as the time left.
         took = f" {duration}" if self._status_text.endswith("…") else f", {duration} so far"
         line = self._status_text + ", ".join(filter(None, (took, self._progress_track.line())))
         first_seconds = self._first_line_seconds

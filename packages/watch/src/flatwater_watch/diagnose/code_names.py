@@ -33,7 +33,7 @@ class CodeName(NamedTuple):
 
     @property
     def each_words(self) -> str:
-        """Words on what `item` stands for, which follow a call; empty if it is not used."""
+        """Words that follow a call and say what `item` stands for; empty if `item` is not used."""
         return f", for each `item` of `{self.container_name}`" if self.container_name else ""
 
 
@@ -41,11 +41,12 @@ NO_NAME = CodeName("")
 
 
 def code_name(path: str) -> CodeName:
-    """The name of the object on a path, such as "main() in train.py: agent.rows".
+    """Return the name of the object on a path: "agent.rows" for "main() in train.py: agent.rows".
 
     It is empty for what the program has no name for, such as a registry or a local variable of a library's function.
     """
-    _, _, name = path.rpartition(": ")
+    _, _, name = path.rpartition(": ")  # without the place of a local variable
+    # Code writes an attribute of a function or of a `threading.local` without the hops to its dict.
     name = _THREAD_ATTRIBUTE.sub(r".\1", _FUNCTION_ATTRIBUTE.sub("", name))
     # A variable of a closure has its own name in the code: `rows` for `on_step.<closure of on_step>.rows`.
     _, is_in_closure, rest = name.rpartition("<closure of ")
@@ -55,11 +56,11 @@ def code_name(path: str) -> CodeName:
     if library_of_frame(path) or not first_name.isidentifier() or "<" in name or "[key]" in name:
         return NO_NAME
     outer, is_item, rest = name.rpartition(ITEM)  # behind the last `[*]`, the code has a variable for each item
-    return CodeName(f"item{rest}", outer) if is_item else CodeName(name)
+    return CodeName(f"item{rest}", container_name=outer) if is_item else CodeName(name)
 
 
 def holder_names(census: Census, path: str, modules: Container[str]) -> list[CodeName]:
-    """The name of each object on a path, root first; empty for one that only a private attribute of a library holds.
+    """Return the name of each object on a path, root first; empty for objects behind a library's private attributes.
 
     Args:
         census: census with references to its containers.
@@ -68,6 +69,7 @@ def holder_names(census: Census, path: str, modules: Container[str]) -> list[Cod
     """
     # Runs no code of the watched program.
     holdings = chain_of_holdings(census, path)
+    # The path as the program may write it: within a library, a property replaces a private attribute.
     shown_path = holdings[0].path
     # Path of the outermost object of a library, empty if the root itself is a library's; None until one is met.
     library_path = "" if library_of_root(shown_path) else None
@@ -75,7 +77,7 @@ def holder_names(census: Census, path: str, modules: Container[str]) -> list[Cod
     # Each holding with the next one; the last with itself, so that no hop is left.
     for holding, child in zip_longest(holdings, holdings[1:], fillvalue=holdings[-1]):
         holder = census.live[holding.path]
-        kind = holder if issubclass(type(holder), type) else type(holder)
+        kind = holder if issubclass(type(holder), type) else type(holder)  # the holder itself may be a class
         module = full_name(kind)[0]
         if library_path is None and module not in modules and module not in USED_AS_CONTAINERS:
             library_path = shown_path
@@ -87,7 +89,9 @@ def holder_names(census: Census, path: str, modules: Container[str]) -> list[Cod
 
 
 def container_name(census: Census, path: str, modules: Container[str]) -> CodeName:
-    """The name of a container of the user's: `self.rows` if the program has none but in the methods of its holder.
+    """Return the name of a container of the user's; `self.rows` if only methods of its holder can name it.
+
+    It is empty if no code of the program can name the container.
 
     Args:
         census: census with references to its containers.
@@ -104,7 +108,7 @@ def container_name(census: Census, path: str, modules: Container[str]) -> CodeNa
 
 
 def public_hop(kind: type, hop: str) -> str:
-    """The hop by the property that gives a private attribute of a class, `.rows` for `._rows`; else the hop itself."""
+    """Return `.rows` for the hop `._rows` to a private attribute, if the class has such a property; else the hop."""
     for owner in mro(kind):
         # Python stores `self.__rows` of a class `Agent` as `_Agent__rows`.
         mangled_prefix = f"._{class_name(owner).lstrip('_')}__"
@@ -115,7 +119,7 @@ def public_hop(kind: type, hop: str) -> str:
 
 
 def library_of_root(path: str) -> str:
-    """The module of a library to which a global, or an attribute of a class, belongs; empty for any other root."""
+    """Return the module of a library whose global, or whose class's attribute, a root is; empty for any other root."""
     if ": " in path:  # a local variable, or a registry
         return ""
     # The module is the longest beginning that is one: `module.NAME`, or `module.Class.NAME`.

@@ -60,10 +60,11 @@ class CodeUse(NamedTuple):
 
 
 def single_instructions(code: CodeType) -> Iterator[Instruction]:
-    """Yield the instructions of a function; one of Python 3.13 that takes two local variables is yielded as two."""
+    """Yield the instructions of a function; an instruction of Python 3.13 on two local variables is yielded as two."""
     for instruction in get_instructions(code):
         if "_FAST" in instruction.opname and type(instruction.argval) is tuple:
-            words = instruction.opname.split("_")  # LOAD_FAST_LOAD_FAST, STORE_FAST_LOAD_FAST
+            # Of LOAD_FAST_LOAD_FAST or STORE_FAST_LOAD_FAST each half is the name of an instruction.
+            words = instruction.opname.split("_")
             first, second = instruction.argval
             yield instruction._replace(opname="_".join(words[: len(words) // 2]), argval=first)
             yield instruction._replace(opname="_".join(words[len(words) // 2 :]), argval=second)
@@ -76,8 +77,9 @@ def code_use(code: CodeType) -> CodeUse:
 
     The instructions are followed in their order, jumps or not, with what may lie on the stack of the interpreter.
     """
-    use = CodeUse(set(), set(), set(), [], [])
-    meanings = {code.co_varnames[0]: frozenset({SELF})} if code.co_argcount else {}  # of local variables
+    use = CodeUse(removed=set(), replaced=set(), added=set(), compared=[], calls=[])
+    # By local variable: the names that its object may stand for.
+    meanings = {code.co_varnames[0]: frozenset({SELF})} if code.co_argcount else {}
     stack: list[frozenset[str]] = []  # the names that each object may stand for
     for instruction in single_instructions(code):
         operation, name = instruction.opname, instruction.argval
@@ -88,49 +90,55 @@ def code_use(code: CodeType) -> CodeUse:
         elif operation.startswith("LOAD_FAST"):
             stack.append(meanings.get(name, _NOTHING))
         elif operation in _NAME_CODES:
-            is_global = operation == "LOAD_GLOBAL"
-            before = _NOTHING if is_global else top
             # An attribute takes the place of its object on the stack; a global takes no object away.
-            del stack[len(stack) - (not is_global) :]
+            taken_count = 0 if operation == "LOAD_GLOBAL" else 1
+            owner_names = top if taken_count else _NOTHING
+            del stack[len(stack) - taken_count :]
             # A method lies on the stack twice, and one of the places is that of what it returns.
-            stack += [_meaning(name, before)] * (_stack_effect(instruction) + (not is_global))
-            use.calls.append((name, before))
-            use.removed.update(before if name in _REMOVING_CALLS else _NOTHING)
-            use.added.update(before if name in _ADDING_CALLS else _NOTHING)
+            stack += [_attribute_meaning(name, owner_names)] * (_stack_effect(instruction) + taken_count)
+            use.calls.append((name, owner_names))
+            use.removed.update(owner_names if name in _REMOVING_CALLS else _NOTHING)
+            use.added.update(owner_names if name in _ADDING_CALLS else _NOTHING)
         else:
             _apply_instruction_(stack, instruction, use)
     return use
 
 
-def _meaning(name: str, before: frozenset[str]) -> frozenset[str]:
-    """The names that an attribute may stand for; if it is a method, those that its result may stand for.
+def _attribute_meaning(name: str, owner_names: frozenset[str]) -> frozenset[str]:
+    """Return the names that an attribute or a global may stand for; of a method those that its result may stand for.
 
     Args:
-        name: name of the attribute.
-        before: names that its object may stand for.
+        name: name of the attribute or the global.
+        owner_names: names that the object with the attribute may stand for; none for a global.
     """
-    if name in _REMOVING_FUNCTIONS or (name in _REMOVING_CALLS and before and before <= _BUILTIN_CONTAINERS):
+    # The second case is a method that is taken from its class, as in `list.pop(rows)`.
+    if name in _REMOVING_FUNCTIONS or (name in _REMOVING_CALLS and owner_names and owner_names <= _BUILTIN_CONTAINERS):
         return _REMOVER
-    if name not in _ITEM_CALLS or before in (_NOTHING, {SELF}):  # any other attribute stands for itself
+    if name not in _ITEM_CALLS or owner_names in (_NOTHING, {SELF}):  # any other attribute stands for itself
         return frozenset({name})
     # The items of a container stand for it, with `_TAKEN` if they were taken out.
-    return before | {_TAKEN} if name in _REMOVING_CALLS else before
+    return owner_names | {_TAKEN} if name in _REMOVING_CALLS else owner_names
 
 
 def _apply_instruction_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse) -> None:
-    """Change the stack as an instruction does that takes no object by its name, and add to `use` what that means."""
+    """Change the stack as an instruction does, and add to `use` what it does with the objects that names stand for.
+
+    Loads by a name and local variables are left out: `code_use` applies these itself.
+    """
     operation, count = instruction.opname, instruction.arg or 0
     # Filled up from below: the stack may lack objects, as jumps are not followed.
     operands = [_NOTHING] * 3 + stack
-    if operation == "DELETE_SUBSCR":
+    if operation == "DELETE_SUBSCR":  # in this and the next, the key is on top, the container below it
         use.removed.update(operands[-2])
     elif operation == "STORE_SUBSCR":
         use.added.update(operands[-2])
     elif operation in _REPLACING_CODES:
         use.replaced.add(instruction.argval)
+        # `self.last = rows.pop()` keeps what it takes out; the value lies below the object that gets it.
         use.added.update(operands[-2] if operation == "STORE_ATTR" and _TAKEN in operands[-2] else _NOTHING)
     elif operation == "COMPARE_OP":
         use.compared.append((operands[-2], operands[-1]))
+    # A call with arguments: the function lies below them, in one of two places.
     elif operation.startswith(("CALL", "PRECALL")) and 0 < count < len(stack) - 1:
         called, first = stack[-count - 1], stack[-count]
         use.removed.update(first if called == _REMOVER else _NOTHING)
@@ -153,9 +161,10 @@ def _stack_effect(instruction: Instruction) -> int:
 
 
 def stored_parameters(code: CodeType) -> dict[str, str]:
-    """The attributes of its first parameter that a function sets to another parameter, with the name of that."""
+    """Return the parameter that each attribute of `self` is set to: `{"rows": "rows"}` for `self.rows = rows`."""
     count = code.co_argcount + code.co_kwonlyargcount
-    owners, parameters = code.co_varnames[: min(1, count)], code.co_varnames[1:count]
+    owners = code.co_varnames[: min(1, count)]  # `self`, the first parameter; none if there are no parameters
+    parameters = code.co_varnames[1:count]
     # `self.rows = rows` is three instructions in a row: load `rows`, load `self`, store the attribute.
     return {
         store.argval: value.argval
@@ -164,26 +173,28 @@ def stored_parameters(code: CodeType) -> dict[str, str]:
     }
 
 
-def class_namespace(kind: type, excluded_names: Container[str]) -> dict[str, Any]:
-    """The names that a class has from itself and its base classes, without those of classes of some modules."""
-    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in excluded_names]
+def class_namespace(kind: type, excluded_modules: Container[str]) -> dict[str, Any]:
+    """Return what a class has from itself and its base classes, by name; without classes of the excluded modules."""
+    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in excluded_modules]
+    # From the outermost base class on, so that a class overrides its base classes.
     return {name: value for owner in reversed(owners) for name, value in named_entries(class_dict(owner))}
 
 
 def first_word(name: str) -> str:
-    """The small letters with which a name begins; empty for a private name."""
+    """Return the small letters with which a name begins; empty for a private name."""
     match = _FIRST_WORD.match(name)
     return "" if match is None else match[0]
 
 
 def plain_function(value: Any) -> FunctionType | None:
-    """The Python function behind a function, a class method or a static method; None for anything else."""
+    """Return the Python function below the decorators of a function, a class method or a static method; else None."""
     # Runs no code of the watched program: a class may not be hashable, and a function may be behind itself.
     kind = type(value)
     function = value.__func__ if kind is classmethod or kind is staticmethod else value
     for _ in range(MAXIMUM_DECORATORS):
         if type(function) is not FunctionType:
             return None
+        # `functools.wraps` keeps the function that a decorator got.
         if (decorated_function := namespace_value(function.__dict__, "__wrapped__")) is None:
             return function
         function = decorated_function
@@ -191,7 +202,7 @@ def plain_function(value: Any) -> FunctionType | None:
 
 
 def required_parameters(value: Any, *, is_method: bool) -> str:
-    """The parameters that a function must be given, as they are written in a call; `...` if there are many."""
+    """Return the arguments that a call must give, as code: `key, mode=...`; `...` for more than two."""
     function = plain_function(value)
     if function is None:
         # C code describes its parameters in a text, if at all: "($self, token, /)".
@@ -200,13 +211,14 @@ def required_parameters(value: Any, *, is_method: bool) -> str:
     else:
         code = function.__code__
         is_bound = is_method and type(value) is not staticmethod
+        # Without the first, `self`, and without the last ones, which have defaults.
         positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]
         keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         required_names = [
             *positional,
             *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {})),
         ]
-        if code.co_flags & CO_VARARGS:
+        if code.co_flags & CO_VARARGS:  # such as `*keys`, without which the call may do nothing
             required_names.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
     return ", ".join(required_names) if len(required_names) <= MAXIMUM_PARAMETERS else "..."
 
@@ -222,7 +234,7 @@ class UserCode:
 
     @cached_property
     def _codes(self) -> list[CodeType]:
-        """The codes of the functions and methods of the modules that files of the user's define."""
+        """The codes of functions and methods in the modules' namespaces, if a file of the user's defines them."""
         values = [value for space in self.modules.values() for _, value in named_entries(space)]
         values += [value for kind in values if issubclass(type(kind), type) for value in class_dict(kind).values()]
         codes = [function.__code__ for function in map(plain_function, values) if function is not None]

@@ -58,12 +58,12 @@ _QUEUES = {
 
 
 def removing_call(kind: str, container: Any, name: CodeName) -> str:
-    """The call or statement that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known.
+    """Return code that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known.
 
     Args:
         kind: kind of the container, as in `Holding.kind`.
         container: the container.
-        name: its name in the code of the program.
+        name: name of the container in the code of the program.
     """
     if not name.text or kind not in _OPERATIONS:
         return ""
@@ -72,23 +72,23 @@ def removing_call(kind: str, container: Any, name: CodeName) -> str:
 
 
 def leak_advice(kind: str, container: Any, name: CodeName) -> str | None:
-    """The advice for a container of the user's that leaks, with the call of `removing_call`; None if none is known."""
+    """Return the advice for a user's container that leaks, with the code of `removing_call`; None if none is known."""
     call = removing_call(kind, container, name)
     return _OPERATIONS[kind].advice.format(call=call, name=name.text, each=name.each_words) if call else None
 
 
 def resource_advice(resource: str, item: Any, kind: str, container: Any, name: CodeName) -> str:
-    """The advice for a container whose items each keep something open in the system.
+    """Return the advice for a container whose items each keep something open in the system.
 
     Args:
         resource: what they keep open, such as `child process`.
         item: the newest item.
         kind: kind of the container, as in `Holding.kind`.
         container: the container.
-        name: its name in the code of the program.
+        name: name of the container in the code of the program.
     """
     removal = removing_call(kind, container, name)
-    if data_address(item):
+    if data_address(item):  # an array or a tensor on a mapped file, which no call closes
         copy = "clone" if full_name(type(item))[0].partition(".")[0] == "torch" else "copy"
         rest = f", or remove each that is done with, `{removal}`{name.each_words}" if removal else ""
         return f"Keep a copy, `part.{copy}()`, if it need not stay mapped{rest}. Each keeps its whole file mapped."
@@ -98,10 +98,15 @@ def resource_advice(resource: str, item: Any, kind: str, container: Any, name: C
 
 
 def _ending_calls(kind: type) -> str:
-    """The methods of a class that end what an object keeps open: `Popen.terminate()` and `Popen.wait()`."""
+    """Return calls that end what an object keeps open, `Popen.terminate()` and `Popen.wait()`; else general words.
+
+    At most one call ends it, and one waits for its end.
+    """
     methods = {method for owner in mro(kind) for method in class_dict(owner)}
-    names = [next((method for method in names if method in methods), "") for names in (_ENDING, _WAITING)]
-    return " and ".join(f"`{class_name(kind)}.{method}()`" for method in names if method) or "what closes it"
+    ending = next((name for name in _ENDING if name in methods), "")
+    waiting = next((name for name in _WAITING if name in methods), "")
+    calls = [f"`{class_name(kind)}.{method}()`" for method in (ending, waiting) if method]
+    return " and ".join(calls) or "what closes it"
 
 
 _ENDING = ("shutdown", "stop", "quit", "cancel", "terminate", "close", "kill")
@@ -110,17 +115,20 @@ _WAITING = ("join", "wait")
 
 
 def queue_advice(container: Any) -> str:
-    """The advice for a queue that takes in more than is taken out."""
+    """Return the advice for a queue that takes in more than is taken out."""
     module, name = full_name(type(container))
-    kind = _QUEUES.get(f"{module}.{name}", f"{module}.{name}" if module == "queue" else "")
+    # The class to make, which takes a bound; empty for a class whose constructor is not known.
+    bounded_class = _QUEUES.get(f"{module}.{name}", f"{module}.{name}" if module == "queue" else "")
+    bound = f"maxsize={KEPT_ITEMS}"
+    arguments = f"({bound})" if bounded_class else bound
     return (
-        f"Bound the queue where it is made, `{kind}{f'(maxsize={KEPT_ITEMS})' if kind else f'maxsize={KEPT_ITEMS}'}`, "
+        f"Bound the queue where it is made, `{bounded_class}{arguments}`, "
         "so that the producer waits, or add consumers. The consumer takes fewer than are put."
     )
 
 
 def cache_advice(container: Any, name: CodeName) -> str:
-    """The advice for a cache of a function's results that grows."""
+    """Return the advice for a cache of a function's results that grows."""
     return (
         f"Bound the cache, `@functools.lru_cache(maxsize={KEPT_ITEMS})`, key it by something small, or call "
         f"`{name.text or cache_name(container)}.cache_clear()`. A cache on a method keeps each object that called it."
@@ -128,6 +136,6 @@ def cache_advice(container: Any, name: CodeName) -> str:
 
 
 def item_advice(name: CodeName) -> str:
-    """The advice for an attribute that each item of a container keeps from its first use on."""
+    """Return the advice for an attribute that each item of a container keeps from its first use on."""
     call = f"`{name.text} = None`{name.each_words}" if name.text else "set it to `None`"
     return f"Drop it when the item is done with: {call}. Each item keeps one from its first use on."

@@ -76,18 +76,19 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """
     walk = fresh_walk(MAXIMUM_LEAVES)
     walk.child_bytes.update(descendant_memory().private_by_child)
-    children = len(walk.child_bytes)  # to open the object of a child process takes the child out of this table
+    process_count = len(walk.child_bytes)  # opening the object of a child process takes the child out of this table
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     leaf_bytes, base_bytes = sum(leaf.bytes for leaf in leaves), sum(leaf.base_bytes for leaf in leaves)
     has_graph = any(leaf.has_graph for leaf in leaves)
-    resource = _held_resource(newest, leaves, walk, children - len(walk.child_bytes))
+    resource = _held_resource(newest, leaves, walk, process_count - len(walk.child_bytes))
     has_base = resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2  # a file is a base too
+    # Words on what an item keeps, the heaviest alone.
     kept_words = f" with its {resource}" if resource else ", a view of a larger base" if has_base else ""
     ending = " with its autograd graph" if has_graph else kept_words
-    item_words = _describe_item(newest[-1], ending) if newest else "nothing yet"
     newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)  # if all are of equal size
+    # Leaves below a class are what its functions reach, not its content.
     if leaves and not is_class(newest[-1]) and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
         count = round(leaves_per_item * item_count) * holding.instances
@@ -96,37 +97,69 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         return Contents(
             count=count,
             what=f"{count} × {label}",
-            item=item_words,
+            item=_describe_item(newest[-1], ending),
             has_graph=has_graph,
             has_base=has_base,
             resource=resource,
             leaves=_largest_objects(leaves_by_item),
             arrays=tuple(leaf.obj for leaf in largest),
         )
+    return _item_contents(holding, newest, ending, has_graph=has_graph, has_base=has_base, resource=resource)
+
+
+def _item_contents(
+    holding: Holding, newest: Sequence[Any], ending: str, *, has_graph: bool, has_base: bool, resource: Resource
+) -> Contents:
+    """Describe a container whose main content is its items: those of the class with the most bytes.
+
+    Args:
+        holding: the container in a census.
+        newest: newest items of the container, oldest first; empty if it has none.
+        ending: words on what an item keeps.
+        has_graph: whether any item carries an autograd graph.
+        has_base: whether the items are views that keep larger bases alive.
+        resource: what the items keep open in the system.
+    """
+    item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     main_items, main_share = _heaviest_class(newest)
     count = round(item_count * main_share) * holding.instances
-    if main_items:
-        item_words = _describe_item(main_items[-1], ending)
+    item_words = _describe_item(main_items[-1], ending) if main_items else "nothing yet"
     item_words = "Figure" if holding.kind == "figures" else item_words  # pyplot's managers are unknown to users
     size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
     what = f"{count} × {item_words}{size_words}"
     return Contents(
-        count, what, item_words, has_graph, has_base, resource, leaves=tuple(main_items[-MAXIMUM_LEAVES:]), arrays=()
+        count=count,
+        what=what,
+        item=item_words,
+        has_graph=has_graph,
+        has_base=has_base,
+        resource=resource,
+        leaves=tuple(main_items[-MAXIMUM_LEAVES:]),
+        arrays=(),
     )
 
 
-def _held_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, children: int) -> Resource:
-    """The word for what most of the newest items keep open, such as `children` processes; none if they share it."""
+def _held_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, process_count: int) -> Resource:
+    """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do.
+
+    Args:
+        newest: newest items of a container.
+        leaves: leaves of these items.
+        walk: walk that has opened these items.
+        process_count: number of child processes that they keep.
+    """
+    # The newest item, or its last leaf, stands for all.
     if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
         return "mapped file"
-    most = max(1, len(newest)) / 2
-    if children >= most:
+    # If fewer than half have one, they share it.
+    minimum_count = max(1, len(newest)) / 2
+    if process_count >= minimum_count:
         return "child process"
-    return "thread" if sum(map(is_running, walk.kept_alive)) >= most else ""
+    return "thread" if sum(map(is_running, walk.kept_alive)) >= minimum_count else ""
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
-    """The items of the class with the most bytes, and their share of the number of items.
+    """Return the items of the class with the most bytes, and their share of the number of items, 0 to 1.
 
     A pickler's memo, for one, has items of many classes. Arrays count for more than their bytes, so that the choice
     stays the same when another class has hardly more.
@@ -134,7 +167,7 @@ def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
     bytes_by_class: dict[int, float] = {}
     for item in items:
         figures = array_figures(item)
-        # All share None, True and False.
+        # None, True and False take no bytes, as each exists only once.
         own_bytes = 0 if item is None or type(item) is bool else own_size(item)
         size = own_bytes if figures is None else ARRAY_PREFERENCE * max(own_bytes, figures.base_bytes)
         bytes_by_class[id(type(item))] = bytes_by_class.get(id(type(item)), 0.0) + size
@@ -146,7 +179,7 @@ def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
 
 
 def _main_label(leaves: Sequence[_Leaf], item_count: int) -> tuple[str, float]:
-    """The label whose leaves have the most bytes, and the number of these leaves per item."""
+    """Return the label of the leaves with the most bytes together, and the number of these leaves per item."""
     bytes_by_label: dict[str, int] = {}
     for leaf in leaves:
         bytes_by_label[leaf.label] = bytes_by_label.get(leaf.label, 0) + leaf.bytes
@@ -155,7 +188,7 @@ def _main_label(leaves: Sequence[_Leaf], item_count: int) -> tuple[str, float]:
 
 
 def _largest_objects(leaves_by_item: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
-    """Objects of the largest leaves of each item, at most `MAXIMUM_LEAVES` in all; the newest items come last."""
+    """Return the largest leaves' objects, equally many of each item, `MAXIMUM_LEAVES` in all; the newest come last."""
     leaves_per_item = max(MAXIMUM_LEAVES // max(len(leaves_by_item), 1), 1)
     largest: list[_Leaf] = []
     for item_leaves in leaves_by_item:
@@ -164,9 +197,10 @@ def _largest_objects(leaves_by_item: Sequence[Sequence[_Leaf]]) -> tuple[Any, ..
 
 
 def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
-    """Find the arrays, tensors and long texts below an item, breadth first, that the walk has not seen yet.
+    """Find the arrays, tensors and long texts that an item leads to, breadth first, and mark them as seen in `walk`.
 
-    At most `MAXIMUM_OPENED // MAXIMUM_LEAVES` objects are opened.
+    Objects that the walk has seen before are left out. At most `MAXIMUM_OPENED // MAXIMUM_LEAVES` objects are opened,
+    so that each of several items gets a part of the opened objects.
     """
     leaves: list[_Leaf] = []
     queue = deque([item])
@@ -184,7 +218,7 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
         opened_object = open_object(obj, walk)
         if opened_object.kind in {"array", "text"}:
             leaves.append(_make_leaf(obj, opened_object.size))
-            if opened_object.kind == "array" and not opened_object.sampled:
+            if opened_object.kind == "array" and not opened_object.sampled:  # of numbers, which are no objects
                 continue
         if opened_object is not OPAQUE:
             queue.extend(_child_objects(opened_object.parts))
@@ -193,7 +227,7 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
 
 
 def _child_objects(children: Iterable[tuple[str, Any]]) -> list[Any]:
-    """The children of an object without their names, and without its class."""
+    """Return the children of an object without their names, and without its class."""
     return [child for name, child in children if name != ".<class>"]
 
 
@@ -205,12 +239,13 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
     is_numpy = figures.has_graph is None  # a bool for a tensor
     own_bytes = figures.bytes if is_numpy else figures.bytes or size  # of a sparse tensor the figures have no bytes
     kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
+    # The storage of a tensor, which `size` includes, may be larger than its elements.
     leaf_bytes = own_bytes if is_numpy else max(own_bytes, size)
     return _Leaf(obj, leaf_bytes, figures.label, has_graph=bool(figures.has_graph), base_bytes=kept_bytes)
 
 
 def _describe_item(obj: Any, ending: str) -> str:
-    """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)".
+    """Return an item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)".
 
     Args:
         obj: the item.
@@ -227,7 +262,7 @@ def _describe_item(obj: Any, ending: str) -> str:
 
 
 def describe_container(obj: Any, holding: Holding) -> str:
-    """A container in a few words: "list of 120", "deque of 500, at most 1000", "table of 15 hooks"."""
+    """Return a container in a few words: "list of 120", "deque of 500, at most 1000", "table of 15 hooks"."""
     length, kind = holding.length, class_name(type(obj))
     bound_text = "" if holding.capacity is None else f", at most {holding.capacity}"
     if holding.kind in {"queue", "deque", "list", "tuple", "set", "dict"}:
@@ -241,4 +276,4 @@ def describe_container(obj: Any, holding: Holding) -> str:
         "figures": f"{length} open figures",
         "graph": f"autograd graph of {length} nodes",
     }
-    return words_by_kind.get(holding.kind, kind)
+    return words_by_kind.get(holding.kind, kind)  # of any other kind the class alone

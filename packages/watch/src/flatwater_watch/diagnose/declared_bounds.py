@@ -25,7 +25,7 @@ _MINIMUM_STEM = 3
 
 
 def declared_bound(census: Census, holding: Holding) -> int | None:
-    """The number of items at which a container is full, by a number declared beside it; None if there is none.
+    """Return the number of items at which a container is full, by a number declared beside it; None if there is none.
 
     Args:
         census: census with references to its containers.
@@ -35,15 +35,23 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
     if holding.kind not in {"list", "dict", "set", "deque"}:
         return None
     namespace, name, is_attribute = _find_namespace(census, holding)
-    # A container of a class derived from a builtin one has attributes of its own.
+    # A container of a class derived from a builtin one has attributes of its own. No name: only those that bound the
+    # whole object, such as `maxsize`, count.
     own_attributes = named_entries(instance_dict(census.live.get(holding.path)))
-    own_bound = _smallest_bound(own_attributes, "", holding.length, is_attribute=True)
+    own_bound = _smallest_bound(own_attributes, name="", length=holding.length, is_attribute=True)
     return own_bound or _smallest_bound(namespace, name, holding.length, is_attribute=is_attribute)
 
 
 def _smallest_bound(namespace: Iterable[tuple[str, Any]], name: str, length: int, *, is_attribute: bool) -> int | None:
-    """The smallest number in a namespace that may bound the container of that name; None if there is none."""
-    stem = _letters(name).removesuffix("s")
+    """Return the smallest number in a namespace that may bound a container; None if there is none.
+
+    Args:
+        namespace: pairs of name and value.
+        name: name of the container in the namespace.
+        length: length of the container; a smaller number is not its bound.
+        is_attribute: whether the namespace is that of an object, which may have a bound on the whole object.
+    """
+    stem = _letters(name).removesuffix("s")  # `items` is bounded by `max_item`, too
     bounds = [
         value
         for other_name, value in namespace
@@ -71,25 +79,31 @@ def lifetime_parameters(function: FunctionType) -> list[str]:
 
 
 def _unset_parameters(function: FunctionType) -> list[str]:
-    """The parameters of a function whose default, None or a number below 1, sets no bound."""
+    """Return the parameters of a function whose defaults set no bound: None, or a number below 1."""
     # Runs no code of the watched program.
     code, defaults = function.__code__, function.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
-    # A program may set more defaults than there are parameters: the last ones count.
+    # Paired from the end, as the defaults are those of the last parameters; a program may set more than there are.
     values = dict(reversed(list(zip(positional[::-1], defaults[::-1], strict=False))))
     values |= function.__kwdefaults__ or {}
     return [name for name, value in values.items() if value is None or (type(value) is int and value <= 0)]
 
 
 def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
-    """Whether a number whose name has these letters bounds the container whose name has this stem."""
+    """Return whether a number bounds a container, by its name: `maxsize` in the same object, or "max_item" for `items`.
+
+    Args:
+        letters: name of the number, as `_letters` returns it.
+        stem: name of the container, also so, without a plural s.
+        is_attribute: whether the number is an attribute of an object, and not a global.
+    """
     bounds_object = is_attribute and letters in _PLAIN_NAMES
     names_container = len(stem) >= _MINIMUM_STEM and stem in letters
     return _LIMIT_WORD.search(letters) is not None and (bounds_object or names_container)
 
 
 def _find_namespace(census: Census, holding: Holding) -> tuple[Iterable[tuple[str, Any]], str, bool]:
-    """The namespace of a container, as pairs of name and value; its name there; and whether it is an attribute.
+    """Return the namespace of a container, as pairs of name and value; its name there; and whether it is an attribute.
 
     The namespace is empty if the container has no name, such as an item of another container.
     """
@@ -112,5 +126,5 @@ def _iterate_attributes(holder: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _letters(name: str) -> str:
-    """A name in small letters, without underscores."""
+    """Return a name in small letters, without underscores."""
     return name.replace("_", "").lower()

@@ -178,13 +178,13 @@ class Evidence:
 def owner_evidence(
     owner: "Owner", *, steps: int, growth: Growth, drift: Slope, made_at: AllocationSite | None = None
 ) -> Evidence:
-    """The evidence on a container that grew.
+    """Return the evidence on a container that grew.
 
     Args:
         owner: the container, as two censuses saw it.
         steps: steps between the two censuses.
         growth: growth of the process.
-        drift: slope of the memory in which the container lies; the rate of the container gets an interval as wide in
+        drift: slope of the memory in which the container lies; the bounds of the container's rate are as far away in
             proportion.
         made_at: the line that made its newest contents; None if it is not known.
     """
@@ -195,6 +195,7 @@ def owner_evidence(
     if owner.capacity is not None and verdict != "leak":
         plateau_bytes = owner.item_bytes * owner.capacity
         items_per_step = (owner.length - owner.length_before) / steps
+        # None if the number of items does not grow: then the step is not known.
         plateau_step = (
             growth.step + ceil((owner.capacity - owner.length) / items_per_step) if items_per_step > 0 else None
         )
@@ -221,12 +222,14 @@ def owner_evidence(
 
 
 def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
-    """The advice for a container: by its content if that suffices, else by its library's rule or calls, or its kind."""
-    if owner.calls > 1 and verdict == "leak":
+    """Return the advice for a container: by its content if that suffices, else by its library's rule or its kind."""
+    if owner.calls > 1 and verdict == "leak":  # a variable of several calls that wait at the same time
         return WAITING_ADVICE
     if owner.holds_graph:
+        # A graph that is itself the owner hangs on a variable, which carries it from step to step.
         name = owner.code_name.text if owner.kind == "graph" else ""
         return CARRIED_ADVICE.format(name=name) if name else GRAPH_ADVICE
+    # A container that is filling needs no call that empties it.
     if owner.rule_advice and verdict != "filling":
         return owner.rule_advice
     if owner.holds_base or (owner.resource and verdict in {"leak", "mapped"}):
@@ -237,17 +240,17 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
 
 
 def _resource_advice(owner: "Owner") -> str:
-    """The advice for a container whose items keep something open in the system."""
+    """Return the advice for a container whose items keep something open in the system."""
     return resource_advice(owner.resource, owner.resource_item, owner.kind, owner.container, owner.code_name)
 
 
 def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
-    """The advice for a container of the user's own, by its kind; None if none is known."""
+    """Return the advice for a container of the user's own, by its kind; None if none is known."""
     if verdict == "cache":
         return cache_advice(owner.container, owner.code_name)
     if verdict == "backlog":
         return queue_advice(owner.container)
-    if verdict != "leak":
+    if verdict != "leak":  # a filling or a mapped file: the advice of its verdict says enough
         return None
     if owner.in_more_items:
         return item_advice(owner.code_name)
@@ -270,7 +273,7 @@ def _container_verdict(owner: "Owner") -> VerdictName:
 
 
 def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drift: Slope, growth: Growth) -> Evidence:
-    """The evidence on state that the program declares: it is filled for the first time, or it outgrows its plan.
+    """Return the evidence on state that the program declares: it is filled for the first time, or it outgrows its plan.
 
     Args:
         path: name of the leaf.
@@ -298,14 +301,14 @@ def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drif
 
 
 def unowned_evidence(verdict: VerdictName, drift: Slope, growth: Growth) -> Evidence:
-    """The evidence on growth that no Python object holds: `retention`, `mapped` or `native`."""
+    """Return the evidence on growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, content = UNOWNED_KINDS[verdict]
     share = growth_share(drift.per_step, growth)
     return Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=content)
 
 
 def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float) -> Evidence:
-    """The evidence on objects in cycles that wait for the collector.
+    """Return the evidence on objects in cycles that wait for the collector.
 
     Args:
         garbage: objects that a collection would free.
@@ -331,22 +334,24 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
 
 
 def _break_cycle_advice(cycle: tuple[str, ...]) -> str:
-    """The end of the advice on garbage, with the attributes of the program that are on a short cycle."""
+    """Return the end of the advice on garbage, which names the attributes on its cycle if these are few enough."""
     names = " or ".join(f"`{words}`" for words in cycle)
     holders_phrase = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
     return f"better, break the cycle: let {holders_phrase} a `weakref.ref(...)`."
 
 
-def phase_evidence(phase: str, slower: "Slowdown") -> Evidence:
-    """The evidence on a phase of the program whose steps become slower and slower.
+def phase_evidence(phase: str, slowdown: "Slowdown") -> Evidence:
+    """Return the evidence on a phase of the program whose steps become slower and slower.
 
     Args:
         phase: name of the phase.
-        slower: cost of its steps, before and now.
+        slowdown: CPU seconds of a step, before and now.
     """
     no_growth = Slope(per_step=0.0, low=0.0, high=0.0)
-    comparison = f"{1 - slower.before / slower.now:.0%} fewer than before ({_steps_per_second_text(1 / slower.before)})"
-    sentence = f"{phase} does {_steps_per_second_text(1 / slower.now)} steps per CPU second, {comparison}"
+    steps_before, steps_now = 1 / slowdown.before, 1 / slowdown.now  # per CPU second
+    fewer_share = 1 - slowdown.before / slowdown.now
+    comparison = f"{fewer_share:.0%} fewer than before ({_steps_per_second_text(steps_before)})"
+    sentence = f"{phase} does {_steps_per_second_text(steps_now)} steps per CPU second, {comparison}"
     return Evidence(verdict="slowdown", owner=phase, drift=no_growth, what=sentence, share=0.0)
 
 
@@ -362,10 +367,12 @@ def growth_share(rate: float, growth: Growth) -> float:
 
 
 def _scaled_interval(rate: float, drift: Slope) -> Slope:
-    """The slope with this rate, and with bounds as far away, in proportion, as those of `drift`.
+    """Return the slope with this rate, and with bounds as far away, in proportion, as those of `drift`.
 
     If `drift` does not rise, the bounds are the rate itself.
     """
     if drift.per_step <= 0:
-        return Slope(rate, rate, rate)
-    return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))
+        return Slope(per_step=rate, low=rate, high=rate)
+    # By at most and at least 1, so that the rate lies between its bounds.
+    low_factor, high_factor = min(1.0, drift.low / drift.per_step), max(1.0, drift.high / drift.per_step)
+    return Slope(per_step=rate, low=rate * low_factor, high=rate * high_factor)

@@ -94,13 +94,13 @@ class Finding:
         return digest[:12]
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as plain lists, numbers and strings under the names of the fields, with the fingerprint."""
+        """Return the finding as plain lists, numbers and strings by the names of the fields, with the fingerprint."""
         lists = {"holders": list(self.holders), "interval": list(self.interval), "parts": list(self.parts)}
         return asdict(self) | lists | {"fingerprint": self.fingerprint}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Finding":
-        """The finding that `to_json` wrote; it is checked, as a person may have edited the file.
+        """Return the finding that `to_json` wrote; it is checked, as a person may have edited the file.
 
         Raises:
             KeyError: a key is missing.
@@ -163,7 +163,7 @@ def _check_types(finding: Finding) -> None:
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, largest share of the growth first; `retention` (freed memory that the allocator keeps) is last.
+    """Return the findings, largest share of the growth first; `retention` (freed memory that is kept) is last.
 
     Retention often follows from the other findings, as the free blocks lie between objects that stay.
     """

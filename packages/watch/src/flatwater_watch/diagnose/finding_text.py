@@ -23,17 +23,17 @@ _PLURAL_OWNERS = re.compile(
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """A few lines for a person, each of at most `WIDTH` columns."""
+    """Return a few lines for a person, each of at most `WIDTH` columns."""
     return _lines(finding, _labelled_texts(finding))
 
 
 def lines_below_brief(finding: Finding) -> list[str]:
-    """The lines of `finding_lines` without the instruction, which `brief_text` above them has."""
+    """Return the lines of `finding_lines` without the instruction, which `brief_text` above them has."""
     return _lines(finding, [(label, text) for label, text in _labelled_texts(finding) if label != "do"])
 
 
 def _lines(finding: Finding, labelled_texts: Sequence[tuple[str, str]]) -> list[str]:
-    """The first sentence on a finding, then texts with their labels."""
+    """Return the lines on a finding: its first sentence, then the texts with their labels."""
     lines = wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
     for label, text in labelled_texts:
         lines += wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
@@ -41,12 +41,12 @@ def _lines(finding: Finding, labelled_texts: Sequence[tuple[str, str]]) -> list[
 
 
 def brief_text(finding: Finding) -> str:
-    """What grows and at which line, in one sentence, and the instruction, whole: enough to act on."""
+    """Return two sentences to act on: what grows and at which line, and the instruction of the advice."""
     return f"{growth_statement(finding)}. {split_advice(finding.advice)[0]}"
 
 
 def growth_statement(finding: Finding) -> str:
-    """What grows and at which line, without a full stop; the content alone for a slowdown."""
+    """Return what grows and at which line, without a full stop; the content alone for a slowdown."""
     if not VERDICTS[finding.verdict].is_of_bytes:
         return finding.what
     site = finding.made_at
@@ -55,28 +55,30 @@ def growth_statement(finding: Finding) -> str:
 
 
 def split_advice(advice: str) -> tuple[str, str]:
-    """The first sentence of the advice, which is the instruction, and the others, which are facts; these may be empty.
+    """Return the first sentence of the advice, the instruction, and the others, which are facts and may be empty.
 
     A full stop within backticks, as in `open(..., stream=True)`, ends no sentence.
     """
-    # An end lies behind the blank that follows a full stop; one beyond the text if it is a single sentence.
-    ends = (match.end() for match in re.finditer(r"\. ", advice))
-    end = next((end for end in ends if advice.count("`", 0, end) % 2 == 0), len(advice) + 1)
-    return advice[: end - 1], advice[end:]
+    # The second sentence starts behind a full stop and a blank with as many closed as opened backticks before them;
+    # beyond the text if there is a single sentence.
+    starts = (match.end() for match in re.finditer(r"\. ", advice))
+    second_start = next((start for start in starts if advice.count("`", 0, start) % 2 == 0), len(advice) + 1)
+    return advice[: second_start - 1], advice[second_start:]
 
 
 def _owner_words(finding: Finding) -> str:
-    """The owner; "agent.rows of learn()" for the path "learn() in train.py: agent.rows" of a local variable."""
+    """Return the owner; "agent.rows of learn()" for the path "learn() in train.py: agent.rows" of a local variable."""
     place, is_local, name = finding.owner.rpartition(": ")
     function, _, file = place.rpartition(" in ")
     if not (is_local and function):
         return finding.owner
+    # The line, which follows in the sentence, names the file.
     is_known_file = finding.made_at is not None and file_name(finding.made_at.file) == file
     return f"{name} of {function if is_known_file else place}"
 
 
 def _rate_sentence(finding: Finding) -> str:
-    """The owner with its rate and share of the growth, without a full stop; the content alone for a slowdown."""
+    """Return the owner with its rate and share of the growth, without a full stop; the content alone for a slowdown."""
     if not VERDICTS[finding.verdict].is_of_bytes:
         return finding.what
     rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}, {finding.share:.0%} of the growth"
@@ -89,17 +91,17 @@ def subject_and_verb(finding: Finding) -> str:
 
 
 def verb_form(finding: Finding, singular: str, plural: str) -> str:
-    """The verb form for the owner: `plural` if the owner is a plural, such as `atexit's callbacks`."""
+    """Return the verb form for the owner: `plural` if the owner is a plural, such as `atexit's callbacks`."""
     return plural if _PLURAL_OWNERS.fullmatch(finding.owner) else singular
 
 
 def _unit_with_article(finding: Finding) -> str:
-    """The unit with its article: `a round`, `an episode`."""
+    """Return the unit with its article: `a round`, `an episode`."""
     return f"{'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
 
 
 def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
-    """Pairs of a label, of at most 7 letters, and a text, for the known facts, in the order of `finding_lines`."""
+    """Return the known facts as pairs of a label, of at most 7 letters, and a text, in the order of the lines."""
     texts = []
     if finding.holders:
         texts.append(("held by", " → ".join(finding.holders)))
@@ -116,7 +118,7 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
 
 
 def growth_end(finding: Finding) -> str:
-    """The end of the growth in words: full, and the memory limit reached, the earlier first; empty for a slowdown."""
+    """Return words on when the growth ends: full, and the memory limit, the earlier first; empty for a slowdown."""
     if not VERDICTS[finding.verdict].is_of_bytes:
         return ""
     if finding.verdict == "mapped":
@@ -133,7 +135,7 @@ def growth_end(finding: Finding) -> str:
 
 
 def _limit_phrase(finding: Finding) -> str:
-    """The end of a sentence on the limit: not reached, or reached at a step and, if it is known, at a time."""
+    """Return the end of a sentence on the limit: not reached, or reached at a step and, if it is known, at a time."""
     if finding.limit_step is None:
         return "not reached"
     if not finding.has_date:
@@ -147,7 +149,7 @@ def _limit_phrase(finding: Finding) -> str:
 
 
 def headline(finding: Finding) -> str:
-    """The owner and its rate in one sentence, without its full stop."""
+    """Return the owner and its rate in one sentence, without its full stop."""
     rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}"
     return VERDICTS[finding.verdict].headline.format(
         owner=finding.owner,
@@ -160,7 +162,7 @@ def headline(finding: Finding) -> str:
 
 
 def wrap_text(first: str, text: str, indent: str) -> list[str]:
-    """Lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`.
+    """Wrap a text into lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`.
 
     Links and short code in backticks stay in one line, as a part of them is of no use.
     """
@@ -170,6 +172,6 @@ def wrap_text(first: str, text: str, indent: str) -> list[str]:
         initial_indent=first,
         subsequent_indent=indent,
         break_on_hyphens=False,
-        break_long_words="://" not in text,
+        break_long_words="://" not in text,  # a link may be longer than a line
     )
     return [line.replace(_HARD_SPACE, " ") for line in lines]

@@ -61,7 +61,7 @@ class Garbage(NamedTuple):
     """Whether `gc.freeze` hides most of it from the collector, which never frees it."""
 
     def is_ordinary_gc_backlog(self, swing: float, fall: float = 0.0) -> bool:
-        """Whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
+        """Return whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
 
         Args:
             swing: difference of the most and the least bytes of the process: the garbage between two collections, if
@@ -111,11 +111,11 @@ class GarbageSearch:
         self._fork = DetachedFork(partial(_search_garbage, roots, tracer, unfreezes=unfreezes))
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether the search has ended; wait for it, until it has used `seconds` of CPU time in all."""
+        """Return whether the search has ended; wait for it, until it has used `seconds` of CPU time in all."""
         return self._fork.wait_until_done(seconds) if seconds else self._fork.is_done()
 
     def garbage(self) -> Garbage | None:
-        """The garbage of the time when the search began; None if there was none, or if the fork failed."""
+        """Return the garbage of the time when the search began; None if there was none, or if the fork failed."""
         try:
             fields = self._fork.result()
         except RuntimeError:
@@ -138,11 +138,11 @@ def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> 
     None if there is no garbage.
     """
     # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
-    threshold, count = gc.get_threshold()[0], gc.get_count()[0]
+    threshold, count = gc.get_threshold()[0], gc.get_count()[0]  # of the youngest generation
     collecting = gc.isenabled() and threshold > 0
     gc.disable()
     if tracer is None:
-        tracemalloc.stop()
+        tracemalloc.stop()  # a trace of the program's own, which nobody reads in the fork
     else:
         tracer.allocations.pause()  # each id below would be traced as an allocation
     unfrozen_ids = set(map(id, gc.get_objects()))
@@ -187,24 +187,26 @@ def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
 
     Young are those that the next collection of young objects frees: neither old garbage nor what it alone holds.
     """
+    # No sample and no limit; no class is opened.
     walk = Walk(sampled_items=len(garbage), is_user_class=lambda _: False, maximum_objects=len(garbage))
     walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
     old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_closure(old_garbage, walk.seen_ids))}
-    exclusive = _exclusive_closure(garbage, walk.seen_ids)
-    sized_objects = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
-    return sized_objects, sum(object_bytes for object_bytes, obj in sized_objects if id(obj) not in old_ids)
+    all_objects = (*garbage, *_exclusive_closure(garbage, walk.seen_ids))
+    sized_objects = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in all_objects]
+    young_bytes = sum(object_bytes for object_bytes, obj in sized_objects if id(obj) not in old_ids)
+    return sized_objects, young_bytes
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
-    """Garbage that a collection of young objects does not free: older objects, and all objects that they reach."""
+    """Return the garbage that a collection of young objects does not free: older objects, and what they reach of it."""
     young_ids = set(map(id, gc.get_objects(generation=0)))
-    garbage_by_id = {id(obj): obj for obj in garbage}
+    garbage_ids = set(map(id, garbage))
     old_objects = [obj for obj in garbage if id(obj) not in young_ids]
     old_ids = set(map(id, old_objects))
     for obj in old_objects:  # the list grows on the way
         for referent in gc.get_referents(obj):
-            if id(referent) in garbage_by_id and id(referent) not in old_ids:
+            if id(referent) in garbage_ids and id(referent) not in old_ids:
                 old_ids.add(id(referent))
                 old_objects.append(referent)
     return old_objects
@@ -218,7 +220,10 @@ _PLAIN_CLASSES = frozenset({
 
 
 def _count_classes(garbage: list[Any], user_namespaces: Mapping[str, Any]) -> Counter[str]:
-    """Number of objects by class: for the user's classes; else for the class of the largest structure; else for all."""
+    """Count the garbage by class name, of the user's classes alone if it has any.
+
+    Without them only the class of the largest structure is counted, and without a structure all classes are.
+    """
     user_counts = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in user_namespaces)
     if user_counts:
         return user_counts
@@ -228,7 +233,7 @@ def _count_classes(garbage: list[Any], user_namespaces: Mapping[str, Any]) -> Co
 
 
 def _objects_by_structure(garbage: list[Any]) -> Counter[str]:
-    """Number of objects by the class of their structure, such as a figure of matplotlib with all of its parts.
+    """Count objects by the class of their structure, such as a figure of matplotlib with all of its parts.
 
     A structure is a group of objects that references connect. Its class is that of its oldest object that is not of a
     plain class, as a whole is made before its parts; groups of plain objects alone are left out.
@@ -239,7 +244,7 @@ def _objects_by_structure(garbage: list[Any]) -> Counter[str]:
     group_links = list(range(len(garbage)))
 
     def oldest(index: int) -> int:
-        """Index of the oldest object in the group of this object."""
+        """Return the index of the oldest object in the group of this object, and shorten the way to it."""
         while group_links[index] != index:
             group_links[index] = group_links[group_links[index]]
             index = group_links[index]
@@ -262,13 +267,15 @@ MAXIMUM_CYCLE_TRIES, MAXIMUM_CYCLE_OBJECTS = 8, 5000
 
 
 def _find_cycle(garbage: list[Any], name: str, user_namespaces: Mapping[str, Any]) -> tuple[str, ...]:
-    """A cycle, in words, through one of the newest objects of the class with this name; empty if none is found."""
+    """Return a cycle, in words, through one of the newest objects of the class `name`; empty if none is found."""
+    # Several are tried: an object may hang on a cycle without being a part of it.
     objects = islice((obj for obj in reversed(garbage) if class_name(type(obj)) == name), MAXIMUM_CYCLE_TRIES)
     return next((cycle for obj in list(objects) if (cycle := _describe_cycle(obj, user_namespaces))), ())
 
 
 def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str, ...]:
-    """The shortest way from an object back to itself, in words; empty if there is none."""
+    """Return the shortest way from an object back to itself, in words; empty if none is found."""
+    # Breadth first. No class is opened.
     walk = Walk(
         sampled_items=MAXIMUM_CYCLE_OBJECTS, is_user_class=lambda _: False, maximum_objects=MAXIMUM_CYCLE_OBJECTS
     )
@@ -281,6 +288,7 @@ def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str
         for name, child in (*opened_object.parts, *opened_object.sampled):
             if child is first:
                 return _cycle_words(obj, name, holder_hops, user_namespaces)
+            # Only tracked objects can be on a cycle; classes are left out, as each object leads to its class.
             if id(child) not in holder_hops and gc.is_tracked(child) and not issubclass(type(child), type):
                 holder_hops[id(child)] = obj, name
                 queue.append(child)
@@ -290,7 +298,9 @@ def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str
 def _cycle_words(
     last: object, name: str, holder_hops: Mapping[int, tuple[Any, str] | None], user_namespaces: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The cycle in words, such as `Trainer.model`, `Model.trainer`; objects of a library become part of the hop before.
+    """Return the hops of a cycle in words: `Trainer.model`, `Model.trainer`.
+
+    An object of a library has no words of its own: its hop follows that of the user's object before it.
 
     Args:
         last: object that refers to the first object of the cycle.
@@ -299,6 +309,7 @@ def _cycle_words(
         user_namespaces: namespaces of the user's modules.
     """
     hops = [(last, name)]
+    # From holder to holder, back to the first object.
     while (holder_hop := holder_hops[id(hops[-1][0])]) is not None:
         hops.append(holder_hop)
     words: list[str] = []
@@ -311,7 +322,12 @@ def _cycle_words(
 
 
 def _largest_objects(sized_objects: list[tuple[int, Any]], minimum_bytes: float) -> list[Any]:
-    """The largest of (bytes, object) pairs that have `minimum_bytes` together, but at most `MAXIMUM_RANKED` of them."""
+    """Return the largest objects that have `minimum_bytes` together, but at most `MAXIMUM_RANKED`, largest first.
+
+    Args:
+        sized_objects: pairs of bytes and object.
+        minimum_bytes: sum of bytes at which the list ends.
+    """
     # Among equal sizes the newest first, as objects from before the trace have no line.
     ranks = nlargest(MAXIMUM_RANKED, ((size, position) for position, (size, _) in enumerate(sized_objects)))
     largest: list[Any] = []
@@ -332,7 +348,8 @@ def unreachable_objects() -> list[Any]:
     from outside; all objects that it reaches are alive, and the others are garbage.
     """
     # In a fork, where no other thread runs: counts and references are read one after the other.
-    young_count, middle_count = (len(gc.get_objects(generation=age)) for age in (0, 1))
+    young_count = len(gc.get_objects(generation=0))
+    middle_count = len(gc.get_objects(generation=1))
     objects = gc.get_objects()  # young objects first
     counts = list(map(sys.getrefcount, objects))
     index_of_id = {obj_id: index for index, obj_id in enumerate(map(id, objects))}
@@ -355,7 +372,9 @@ def unreachable_objects() -> list[Any]:
 
 
 def _mark_reachable(held_outside: list[int], first_references: list[int], targets: list[int]) -> bytearray:
-    """A byte for each object, 1 if an object that is held from outside reaches it, and a last byte for untracked ones.
+    """Return a byte for each object: 1 if an object that is held from outside reaches it, else 0.
+
+    One more byte, the last, stands for all untracked objects.
 
     Args:
         held_outside: indices of objects that are held from outside themselves; emptied on the way.
@@ -376,7 +395,7 @@ def _mark_reachable(held_outside: list[int], first_references: list[int], target
 
 
 def _measure_refcount() -> int:
-    """The count that `getrefcount`, called by `map`, gives for an object that only a list holds."""
+    """Return the count that `getrefcount`, called by `map`, gives for an object that only a list holds."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
@@ -386,7 +405,8 @@ _LIST_REFERENCES = _measure_refcount()
 
 
 def _exclusive_closure(garbage: list[Any], known_ids: set[int]) -> list[Any]:
-    """Untracked objects, without those of `known_ids`, that only the garbage holds, directly or through each other."""
+    """Return untracked objects that only the garbage holds, directly or through each other, but none of `known_ids`."""
+    # Level by level: objects that only the garbage holds, those that only these hold, and so on.
     exclusive = list[Any]()
     frontier = garbage
     seen_ids = set(known_ids)
@@ -398,12 +418,13 @@ def _exclusive_closure(garbage: list[Any], known_ids: set[int]) -> list[Any]:
 
 
 def _exclusive_atom_bytes(holder: Any) -> int:
-    """Bytes of the numbers and short texts that only the holder refers to, such as a list of floats, by a sample."""
+    """Return the bytes of numbers and short texts that only the holder refers to, as a list of floats; by a sample."""
     referents = gc.get_referents(holder)
     referent_count = len(referents)
     sample = referents[evenly_spaced_slice(referent_count, DRAWN_ATOMS)]
     referents.clear()  # the list would count as a further reference
     reference_counts = list(map(sys.getrefcount, sample))
+    # One reference, that of the holder, is left without that of `sample`.
     sizes = [
         allocated_size(own_size(obj))
         for obj, references in zip(sample, reference_counts, strict=True)
@@ -413,7 +434,7 @@ def _exclusive_atom_bytes(holder: Any) -> int:
 
 
 def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
-    """The untracked objects to which only the holders refer, without atoms and without objects of `seen_ids`.
+    """Return the untracked objects to which only the holders refer, without atoms and without objects of `seen_ids`.
 
     Tracked objects are left out: if only garbage refers to them, they are garbage themselves.
     """
@@ -436,8 +457,8 @@ def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
 
 
 def _array_base(obj: object) -> list[Any]:
-    """The base that a view of a numpy array keeps alive, in a list; empty for all other objects."""
-    # NumPy does not report the base to the collector.
+    """Return the base that a view of a numpy array keeps alive, in a list; empty for all other objects."""
+    # NumPy does not report the base to the collector. Read by NumPy's own descriptor: a subclass may define `base`.
     numpy = module_namespace("numpy")
     if numpy is None or not is_a(obj, numpy["ndarray"]):
         return []

@@ -18,7 +18,7 @@ CASE = SHIPPED.investigating
 
 
 def wants_garbage(case: Investigation) -> bool:
-    """Whether the next trace is to find the line that makes cyclic garbage, as garbage is the main or suspected cause.
+    """Return whether the next trace is to find the line that makes garbage, as this is the main or suspected cause.
 
     A trace is wanted as soon as a search finds enough garbage for the growth, as a collection may free it before the
     growth is proven.
@@ -52,6 +52,7 @@ def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step
     """
     if case.garbage_search is None and not case.too_little_garbage:
         running_tracer = tracer if tracer is not None and tracer.running else None
+        # Objects that were frozen before the case are no growth of it.
         has_frozen_more = gc.get_freeze_count() > case.frozen_count
         with suppress(OSError):  # no memory for a fork
             case.garbage_search = GarbageSearch(roots, running_tracer, unfreezes=has_frozen_more)
@@ -96,7 +97,8 @@ def finish_search_(
     _record_garbage_(case, garbage)
     if not _grows_beyond_backlog_(case, garbage, history, minimum_rate, memory_fell=memory_fell):
         return []
-    return [garbage_evidence(garbage, slope.per_step, slope, growth_share(slope.per_step, growth))]
+    # Garbage is taken to be all of the growth that no container explains.
+    return [garbage_evidence(garbage, rate=slope.per_step, drift=slope, share=growth_share(slope.per_step, growth))]
 
 
 def _grows_beyond_backlog_(
@@ -137,23 +139,24 @@ def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
 
 
 def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_bytes: float, steps: int) -> Evidence:
-    """The evidence on garbage that is most of the bytes without a cause, and more than an ordinary backlog.
+    """Return the evidence that garbage is the cause of growth, as a program ends.
 
     Args:
-        garbage: objects that a collection would free.
-        history: readings.
+        garbage: objects that a collection would free; most of the bytes without a cause, and no ordinary backlog.
+        history: readings, for the newest rate of memory that no container holds.
         open_bytes: bytes without a cause.
         steps: steps in which these bytes came.
     """
     # Garbage that came late only has a higher rate than its mean over all steps.
     rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)
-    return garbage_evidence(garbage, rate, Slope(rate, rate, rate), min(1.0, garbage.bytes / open_bytes))
+    drift = Slope(per_step=rate, low=rate, high=rate)  # at the end no bounds are known
+    return garbage_evidence(garbage, rate, drift, share=min(1.0, garbage.bytes / open_bytes))
 
 
 def search_garbage_at_end_(
     lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
 ) -> Garbage | None:
-    """Search for garbage at the end of the watch, and wait for the result; return None if there is none.
+    """Search for garbage at the end of the watch; return None if there is none, or if the search takes too long.
 
     Args:
         lines: allocating lines by owner; the line of the garbage is added if it is found.

@@ -20,7 +20,7 @@ BREAK_ADVICE = (
 
 
 def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
-    """Whether the growth is garbage: a full collection frees most of the bytes that come between two, and many bytes.
+    """Return whether the growth is garbage: a full collection frees many bytes, and most of what came between two.
 
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
@@ -33,7 +33,7 @@ def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
 
 
 def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
-    """Whether collections free most garbage while it is still small, as they do in any program.
+    """Return whether collections free most garbage while it is still small, as they do in any program.
 
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
@@ -47,7 +47,7 @@ def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
 
 
 def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
-    """The evidence on garbage that collections free, without its classes, as no fork has searched for it.
+    """Return the evidence on garbage that collections free, without its classes, as no fork has searched for it.
 
     Args:
         rate: bytes per step that come between two collections.
@@ -58,7 +58,7 @@ def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
 
 
 def gc_amounts_text(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
-    """A clause on the bytes that collections free, with a semicolon before it; empty if they are not material.
+    """Return a clause on the bytes that collections free, with a semicolon before it; empty if they are not material.
 
     Args:
         sawtooth: sawtooth of the process.
@@ -69,9 +69,9 @@ def gc_amounts_text(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
 
 
 def _collection_clause(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
-    """A clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
+    """Return a clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
     opening = f"each full collection frees about {_two_digits(sawtooth.freed)}"
-    units_apart = float(f"{sawtooth.seconds * per_second:.2g}")
+    units_apart = float(f"{sawtooth.seconds * per_second:.2g}")  # to two digits, as the time varies
     plural = {"batch": "batches"}.get(unit, f"{unit}s")
     if units_apart < 1:
         return f"{opening}; several come in one {unit}"

@@ -61,7 +61,8 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
     candidates = [candidate for candidate in tries if candidate is not None]
     if not candidates:
         return []
-    # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
+    # The container with the most new items that have a handle. Parents come first, so `max` takes the outermost of
+    # several containers that hold the same handles.
     best_candidate = max(candidates, key=lambda candidate: min(candidate.handles_per_item, 1.0) * candidate.new_items)
     handle_bytes = missing_bytes / best_candidate.new_items
     if handle_bytes < HANDLES.least_bytes:  # too little for memory of a C library
@@ -70,9 +71,10 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
     holding = later_census.holdings[path]
     owner = describe_owner(earlier_census.holdings[path], later_census, path, missing_bytes, UserCode())
     item_count = holding.length * holding.instances
+    item_words, handle_class = owner.holders[-1], type(best_candidate.handles[-1])  # the last holder is an item
     owner_of_handles = replace(
         owner,
-        content_words=_describe_items(item_count, owner.holders[-1], type(best_candidate.handles[-1]), handle_bytes),
+        content_words=_describe_items(item_count, item_words, handle_class, handle_bytes),
         count=item_count,
         item_bytes=round(handle_bytes) + owner.item_bytes,
         outside_python=True,
@@ -82,31 +84,32 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
 
 
 def _describe_items(count: int, item: str, handle_class: type, handle_bytes: float) -> str:
-    """Items in words: `30 × Client, each with its SSLContext, and about 1 MiB outside of Python with each`."""
+    """Return items in words: `30 × Client, each with its SSLContext, and about 1 MiB outside of Python with each`."""
     handle_name = class_name(handle_class)
     # The handle goes without saying if the item itself is one. Classes of ctypes have names that say nothing.
     item_is_handle = item == handle_name or full_name(handle_class)[0] == "ctypes"
     items_text = f"{count} × {item}" if item_is_handle else f"{count} × {item}, each with its {handle_name}"
-    place = "" if handle_class is Callback else "outside of Python "
+    place = "" if handle_class is Callback else "outside of Python "  # a callback may keep Python objects
     return f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
 
 
 def nested_handles(items: Sequence[Any]) -> tuple[Any, ...]:
-    """The first handle below each item, without callbacks of C code, which no line of a program made."""
+    """Return the first handle below each item, without callbacks of C code, which no line of a program made."""
     return _without_callbacks(_first_handles(items))
 
 
 def _without_callbacks(handles: Sequence[Any]) -> tuple[Any, ...]:
-    """The handles that a line of a program made: all but callbacks of C code."""
+    """Return the handles that a line of a program made: all but callbacks of C code."""
     return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
 def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> _Candidate | None:
-    """The container on a path, if it became longer and most of its new items have a handle; else None."""
+    """Return the container on a path, if it became longer and most of its new items have a handle; else None."""
     old_holding = earlier_census.holdings.get(path)
     new_holding = later_census.holdings[path]
     if old_holding is None or new_holding.kind not in ITEM_KINDS:
         return None
+    # Several containers may lie on the path (`instances`); `length` is that of each.
     item_gain = new_holding.length * new_holding.instances - old_holding.length * old_holding.instances
     length_gain = new_holding.length - old_holding.length
     if item_gain < 1 or length_gain <= 0:
@@ -118,17 +121,17 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
     # Libraries register a few callbacks when they are imported.
     if type(handles[0]) is Callback and item_gain < HANDLES.minimum_callbacks:
         return None
-    return _Candidate(path, item_gain, tuple(handles), len(handles) / len(newest))
+    return _Candidate(path, new_items=item_gain, handles=tuple(handles), handles_per_item=len(handles) / len(newest))
 
 
 def _first_handles(items: Sequence[Any]) -> list[Any]:
-    """The first handle below each item, without handles of earlier items: a shared handle did not come with each."""
+    """Return the first handle below each item; none for an item that shares its handle with an earlier item."""
     handles: list[Any] = []
     seen_ids = set[int]()
     for item in items:
         walk = Walk(
             sampled_items=HANDLES.maximum_items,
-            is_user_class=lambda _: False,
+            is_user_class=lambda _: False,  # no class is opened
             maximum_objects=HANDLES.maximum_objects_below_item,
         )
         queue = deque([item])
@@ -151,7 +154,7 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
 
 
 def _is_handle_class(kind: type) -> bool:
-    """Whether a class, or a base class of it, is of C code that may allocate memory that no census counts."""
+    """Return whether a class, or one of its base classes, is made in C and may have memory that no census counts."""
     if kind is Callback:  # stands for a function that C code keeps with its arguments, which no census sees
         return True
     has_uncounted_memory = any(made_in_c(owner) and not _is_fully_counted(owner) for owner in mro(kind))
@@ -160,7 +163,7 @@ def _is_handle_class(kind: type) -> bool:
 
 
 def _is_fully_counted(kind: type) -> bool:
-    """Whether a census counts all memory of a class's objects, as for Python's own classes."""
+    """Return whether a census counts all memory of a class's objects, as for Python's own classes."""
     module, name = full_name(kind)
     if module != "builtins":
         return module in _FULLY_COUNTED_MODULES
@@ -170,5 +173,5 @@ def _is_fully_counted(kind: type) -> bool:
 
 
 def _has_known_size(kind: type) -> bool:
-    """Whether a census knows the size of a class's objects: arrays and tensors."""
+    """Return whether a census knows the size of a class's objects: arrays and tensors."""
     return full_name(kind) in {("torch._C", "TensorBase"), ("numpy", "ndarray")}

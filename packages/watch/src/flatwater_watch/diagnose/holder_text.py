@@ -15,7 +15,7 @@ from flatwater_watch.paths import file_name
 def describe_holders(
     census: Census, holding: Holding, contents: Contents, modules: Mapping[str, dict[str, Any]]
 ) -> tuple[str, ...]:
-    """The chain from the root to the content, with a few words for each hop, as in `Owner.holders`.
+    """Return the chain from the root to the content, with a few words for each hop, as in `Owner.holders`.
 
     Args:
         census: census with references to its containers.
@@ -39,7 +39,7 @@ def describe_holders(
 
 
 def _describe_hop(name: str, holder: Any, holding: Holding) -> str:
-    """A hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
+    """Return a hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
 
     Args:
         name: part of the path: `.memory`, `[*]`, `['best']`, `.<closure of on_step>.optimizer`.
@@ -62,7 +62,7 @@ def _describe_hop(name: str, holder: Any, holding: Holding) -> str:
 
 
 def _describe_root(path: str, calls: int, modules: Mapping[str, dict[str, Any]]) -> str:
-    """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
+    """Return a root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
 
     Args:
         path: path of the root: "train.HALL", or "main() in train.py: agent" for a local variable.
@@ -74,8 +74,9 @@ def _describe_root(path: str, calls: int, modules: Mapping[str, dict[str, Any]])
         function, _, file = place.rpartition(" in ")
         return f"{file}, local {name} of {f'{calls} calls of ' if calls > 1 else ''}{function}"
     module, _, name = path.rpartition(".")
+    # The program that Python runs is the module `__main__`, and its path has the name of its file.
     namespace = module_namespace(module) or next(
-        (names for name, names in modules.items() if display_module_name(name, names) == module), None
+        (namespace for key, namespace in modules.items() if display_module_name(key, namespace) == module), None
     )
     if namespace is None:  # a registry, such as pyplot's figures
         return path

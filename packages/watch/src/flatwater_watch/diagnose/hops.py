@@ -23,7 +23,7 @@ the newest items; and the maximum of those."""
 
 
 def chain_of_holdings(census: Census, path: str) -> list[Holding]:
-    """The holdings from the root to a path: the root's, each holder's on the way, and the path's own."""
+    """Return the holdings on the way to a path, root first: the root's, each holder's, and the path's own."""
     holdings = [census.holdings[path]]
     while (parent := holdings[-1].parent) is not None:
         holdings.append(census.holdings[parent])
@@ -31,7 +31,10 @@ def chain_of_holdings(census: Census, path: str) -> list[Holding]:
 
 
 def split_path(census: Census, path: str) -> tuple[str, ...]:
-    """The root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history")."""
+    """Return the root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history").
+
+    The first hop is `[call]` if several calls wait with the root as a variable.
+    """
     holdings = chain_of_holdings(census, path)
     root = holdings[0]
     names = [inner.path.removeprefix(outer.path) for outer, inner in pairwise(holdings)]
@@ -44,7 +47,7 @@ def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
     Where a hop matches several objects, the newest is taken. The result need not be the container that a census saw: a
     program may copy tables when they grow, and dicts that several threads read.
     """
-    return next(iter(resolve_all_ways(roots, hops, 1)), None)
+    return next(iter(resolve_all_ways(roots, hops, maximum=1)), None)
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spread: bool = False) -> list[Any]:
@@ -62,14 +65,16 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
     # search, as a later group of roots (tier) looks for tasks in the whole heap.
     tiers = chain([roots.libraries], root_tiers(roots, modules))
     root_objects = (value for tier in tiers for path, value in tier if path == root)
-    objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
+    maximum_roots = None if CALL in way else 1
+    objects = list(islice(root_objects, maximum_roots))[-maximum:]
     walk = Walk(
         sampled_items=MAXIMUM_LEAVES,
         is_user_class=lambda cls: full_name(cls)[0] in modules,
         maximum_objects=MAXIMUM_LEAVES,
     )
     for hop in hops:
-        if hop != CALL:
+        if hop != CALL:  # which is no hop to follow: it only says that several calls have the root
+            # All items of each are needed to spread the choice over them.
             limit = MAXIMUM_SPREAD_ITEMS if is_spread else maximum
             children = [child for obj in objects for child in _follow_hop(obj, hop, limit, walk)]
             objects = children[evenly_spaced_slice(len(children), maximum)] if is_spread else children[-maximum:]
@@ -77,7 +82,7 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
 
 
 def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
-    """The children of an object to which a hop leads, at most `maximum`: newest items, newest keys, or an attribute."""
+    """Return the children to which a hop leads, at most `maximum`: newest items, newest keys, or an attribute."""
     opened_object = open_object(obj, walk)
     if hop == ITEM:
         return newest_items(obj, opened_object.kind, maximum)
@@ -87,18 +92,18 @@ def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
 
 
 def leads_to_several(way: tuple[str, ...]) -> bool:
-    """Whether a way may end at several containers: through any item or key, or through any of several calls."""
+    """Return whether a way may end at several containers: through any item or key, or through any of several calls."""
     return ITEM in way or KEY in way or CALL in way
 
 
 def _newest_dict_keys(container: dict[Any, Any], maximum: int) -> list[Any]:
-    """The keys of a dict that were added last, oldest first; called by `read_stable`."""
+    """Return the keys of a dict that were added last, oldest first; called by `read_stable`."""
     # By `dict` itself: the container may be of a subclass of the program's.
     return list(islice(reversed(dict.keys(container)), maximum))[::-1]
 
 
 def _newest_keys(container: Any, parts: Sequence[Named], maximum: int) -> list[Any]:
-    """The keys of a dict that were added last, at most `maximum`, oldest first; any keys of another container."""
+    """Return at most `maximum` keys of a dict that were added last, oldest first; any keys of another container."""
     if issubclass(type(container), dict):
         return read_stable(_newest_dict_keys, container, maximum)
     return [child for name, child in parts if name == KEY][-maximum:]

@@ -133,9 +133,9 @@ class Investigation:
 
 
 def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_bytes: float) -> float:
-    """The bytes without an owner that came since `case.lengths` was taken; 0 if too few came to ask who holds them.
+    """Return the bytes without an owner that came since `case.lengths` was taken; 0 if they are too few for a search.
 
-    After a search in vain twice as many must come, as one takes as long as several censuses.
+    After a search in vain twice as many must come, as a search takes as long as several censuses.
 
     Args:
         case: the investigation.
@@ -151,9 +151,15 @@ def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_b
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """Find the holders of containers that are longer than in `case.lengths`, which are cleared if there are any."""
+    """Find the holders of containers that are longer than in `case.lengths`; clear `case.lengths` if any is found.
+
+    Args:
+        case: the investigation.
+        roots: choice of roots.
+        missing_bytes: bytes without an owner since `case.lengths` was taken; 0 for no search.
+    """
     if case.lengths is None or not missing_bytes:
-        return GrownHolders({}, frozenset())
+        return GrownHolders(holders={}, must_open_ids=frozenset())
     case.searched_bytes = missing_bytes
     new_holders = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
     if new_holders.holders:
@@ -164,7 +170,7 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 def find_grown_owners(
     earlier_census: Census, later_census: Census, rate: float, steps: int, *, seeks_handles: bool
 ) -> list[Owner]:
-    """The containers that grew between two censuses, without those whose share of the growth is too small to report.
+    """Return the containers that grew between two censuses, without those of too small a share of the growth.
 
     If containers seem to grow much faster than the process, its growth is divided among them: nodes of a tree, when
     sampled, reach each other, and their sizes then count many times.
@@ -178,6 +184,7 @@ def find_grown_owners(
     """
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(earlier_census, later_census))
+    # Over each owner's own steps, as a census in slices opens containers at different steps.
     owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * rate * owner.steps]
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
     missing_bytes = growth_bytes - summed_rate * steps  # that no owner explains
@@ -190,10 +197,10 @@ def find_grown_owners(
 
 
 def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
-    """The owners without tables of weak references, unless there are no others.
+    """Return the owners without tables of weak references, and without the table of all threads if others hold threads.
 
-    Such a table keeps no object alive: another owner does, so the first of the others gets the bytes of the tables. So
-    does the table of all threads, if another owner has threads: a call of that owner's items ends them.
+    These tables are not what keeps the objects alive, so the first of the other owners gets their bytes. All owners
+    are returned if there are no others.
     """
     has_holder_of_threads = any(owner.resource == "thread" and owner.path != THREADS_TABLE for owner in owners)
     strong_owners = [
@@ -215,7 +222,7 @@ def _minimum_share(owner: Owner) -> float:
 
 
 def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, int]]:
-    """Roots with the bytes that each has gained, most bytes first."""
+    """Return pairs of a root and the bytes that it has gained, most bytes first; all bytes for a new root."""
     root_bytes = {path: holding.bytes for path, holding in later_census.holdings.items() if holding.parent is None}
     earlier_bytes = {path: holding.bytes for path, holding in earlier_census.holdings.items()}
     gains = ((path, size - earlier_bytes.get(path, 0)) for path, size in root_bytes.items())
@@ -225,12 +232,14 @@ def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, 
 def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
     first_owner = owners[0]
+    # An owner in more items grows by new containers, each of the same length.
     length = first_owner.holding.instances if first_owner.in_more_items else first_owner.length
     case.first_owner_grew = length != case.first_owner_length
     case.first_owner_length = length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.newest_items)
     case.contents_hidden = any(type(item) is Callback for item in first_owner.newest_items)
     traceable_owners = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
+    # The other owners' lines are sought only together with that of the first.
     sought_containers = {
         owner.path: SoughtContainers(owner.hops, owner.holding, owner.in_more_items) for owner in traceable_owners
     }
@@ -243,7 +252,10 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made the `newest` items of an owner, kept in `case.lines`; else the line kept before, or None."""
+    """Find the line that made the newest items of an owner, and record it in `case.lines`.
+
+    Return it, or else the line that was recorded before; None without any.
+    """
     line = None if tracer is None else tracer.find_line(newest)
     if line is not None:
         case.lines[owner] = line
@@ -253,14 +265,14 @@ def find_owner_line_(
 def collect_owners_evidence_(
     case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], *, growth: Growth, drift: Slope
 ) -> list[Evidence]:
-    """The evidence on containers that grew; their lines are looked up in the trace, and kept in `case.lines`."""
+    """Return the evidence on containers that grew, without lines: the lines are recorded in `case.lines`."""
     for owner in owners:
         find_owner_line_(case, tracer, owner.path, owner.newest_items)
     return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=drift) for owner in owners]
 
 
 def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
-    """Contents of an owner at this census; None if they are no more than the evidence says already."""
+    """Return the contents of a cause's owner at this census; None if they are no more than the evidence has."""
     contents_now = current_contents(census, cause.owner) if cause.holders else None
     if contents_now is None:
         return None
@@ -271,7 +283,9 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     if is_single or content.count <= cause.newest_contents.objects:
         return None
     if cause.outside:
-        # Only the number in the words changes: `30 × Client, each with its SSLContext`.
+        # Of bytes outside of Python the census sees only the items, so the evidence's words, such as `30 × Client, each
+        # with its SSLContext`, stay but for the number.
         count = holding.length * holding.instances
-        return CurrentContents(holders, count, f"{count} ×{cause.what.partition('×')[2]}")
+        rest_of_phrase = cause.what.partition("×")[2]
+        return CurrentContents(holders, count, f"{count} ×{rest_of_phrase}")
     return CurrentContents(holders, content.count, content.what)

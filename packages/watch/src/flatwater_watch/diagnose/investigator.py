@@ -106,7 +106,7 @@ class Investigator:
         self.cost_seconds = 0.0  # CPU seconds spent here, without the slowdown of traced steps
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """The method of each action; it gets the latest reading and returns the event that follows, or None to wait."""
+        """Return the method of each action: it gets the latest reading and returns the next event, or None to wait."""
         return {
             CaseAction.WAIT: self._wait,
             CaseAction.TAKE_FIRST_CENSUS: self._take_first_census,
@@ -149,11 +149,11 @@ class Investigator:
             event = self._actions[action](reading)
 
     def findings(self) -> list[Finding]:
-        """All findings so far, with the forecast by the latest reading, without containers emptied again and again."""
+        """Return all findings so far, forecast by the latest reading, without containers emptied again and again."""
         reading = self._latest_reading
-        return (
-            [] if reading is None else make_reportable_findings(self._known_evidence(), self._process_growth(reading))
-        )
+        if reading is None:
+            return []
+        return make_reportable_findings(self._known_evidence(), self._process_growth(reading))
 
     def _known_evidence(self) -> list[Evidence]:
         """All evidence, without containers that are emptied again and again."""
@@ -180,9 +180,10 @@ class Investigator:
 
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
         """Answer `NATIVE_CERTAIN` if the readings prove it now; else begin a case if memory rises after the pause."""
+        # The last case left growth open, or its owners are emptied again and again and explain nothing.
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
-        if self._native_search.waits and not self.in_watch_thread:
+        if self._native_search.waits and not self.in_watch_thread:  # a try that was due in a thread of the watch
             return self._native_line_event()
         self._pause_readings_left -= 1
         if self._pause_readings_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
@@ -209,28 +210,22 @@ class Investigator:
         return None
 
     def _await_line(self, reading: Reading) -> CaseEvent | None:
-        """Wait under the trace for new objects of the owner or of the garbage, unless the limit is near.
-
-        Returns:
-            None while the trace may still show the line; otherwise `TIME_TO_COMPARE`.
-        """
+        """Wait while the trace may still show the line; then, or if the limit is near, answer `TIME_TO_COMPARE`."""
         case, roots = self._case, self.censuses.roots
         if case.is_trace_suspended and self._can_trace(reading):
             start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
         if case.is_trace_suspended:
-            self._new_evidence += [] if case.unpaid_traces else put_off_trace_(case, self._tracer)  # once
+            # Not affordable now: the evidence without a line is published meanwhile, once.
+            self._new_evidence += [] if case.unpaid_traces else put_off_trace_(case, self._tracer)
             return None
         # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
-        if (
-            self.is_tracing
-            and reading.has_headroom
-            and (update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots))
-        ):
+        may_wait = self.is_tracing and reading.has_headroom
+        if may_wait and (update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots)):
             return None
         return CaseEvent.TIME_TO_COMPARE
 
     def _check_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Ask the fork for its garbage: answer `COMPARED` if it has ended; else compare censuses again, if it may."""
+        """Ask the fork for its garbage: answer `COMPARED` if it is done; else compare censuses, while any are left."""
         case = self._case
         if 0 < case.heap_waits <= CASE.maximum_heap_waits:
             return CaseEvent.UNEXPLAINED  # asks again whether reading all containers is affordable
@@ -252,8 +247,7 @@ class Investigator:
         No census is taken if a trace has just found the owner's line, or looks for the line of garbage: then the
         evidence of the last comparison is kept.
 
-        Returns:
-            None while the census is under way; `UNEXPLAINED` if the owners explain too little; else `COMPARED`.
+        Answer None while the census is under way, `UNEXPLAINED` if the owners explain too little, else `COMPARED`.
         """
         case = self._case
         causes: list[Evidence] | None = case.last_evidence  # None only while a census is under way
@@ -275,7 +269,10 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent | None:
-        """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow."""
+        """Make roots of library objects that hold growing containers; the first call records the lengths to compare.
+
+        Answer `LIBRARIES_GREW` if there are any, `LIBRARIES_UNCLEAR` if not, None while the search must be paid for.
+        """
         case, is_first = self._case, self._case.lengths_step is None
         if self.is_tracing:  # for the line of garbage, which new roots would end
             return CaseEvent.LIBRARIES_UNCLEAR
@@ -298,7 +295,7 @@ class Investigator:
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Fork with the traces so far, and stop tracing; answer None if the search begins or waits, else `COMPARED`.
 
-        The program copies each page that it writes to meanwhile, so that the fork waits as reading all containers does.
+        The fork waits until a look at all containers is paid for: the program copies each page that it writes to.
         """
         may_wait = self._case.garbage_search is None and self._may_compare_again and not self.is_tracing
         if may_wait and not self._heap_price.is_at_most_(self._budget_seconds):
@@ -329,12 +326,12 @@ class Investigator:
             return CaseEvent.NO_LINE
         if self._are_enough(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
-        case.seeks_handles = case.comparisons + 1 >= comparison_limit(self._history)  # the last comparison
+        case.seeks_handles = case.comparisons + 1 >= comparison_limit(self._history)  # in the last comparison
         case.last_evidence = causes or case.last_evidence
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
-        """Begin to trace for the line of the owner or garbage: None if the trace runs or waits for its price."""
+        """Begin to trace for the line of the owner or garbage; answer `REFUSED` if no trace may run in this case."""
         case = self._case
         if case.first_owner_grew:  # else it had no new items, and the last try does not count
             case.trace_tries += 1
@@ -352,6 +349,7 @@ class Investigator:
         causes = self._case.comparison_evidence
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
+        # While garbage is suspected, growth without an owner may be garbage, and is not called native.
         if not self._garbage_suspected and not self._are_enough(causes):
             rate = sum(cause.drift.per_step for cause in causes)  # the rate that they explain
             causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), rate)
@@ -378,7 +376,7 @@ class Investigator:
         return None if self._native_search.begin(reading, self._growth_slope) else CaseEvent.REFUSED
 
     def _await_rises(self, reading: Reading) -> CaseEvent | None:
-        """Wait until enough rises are recorded, or the limit is near."""
+        """Answer `TIME_TO_COMPARE` once enough rises are recorded, or the limit is near; until then None."""
         is_finished = self._native_search.count_reading_(reading) or not reading.has_headroom
         return CaseEvent.TIME_TO_COMPARE if is_finished else None
 
@@ -397,6 +395,7 @@ class Investigator:
         self._case = Investigation(self._lines)
         owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
         roots = self.censuses.library_roots.items()
+        # A root's path begins the paths of all owners below it.
         kept_roots = {root: obj for root, obj in roots if any(owner.startswith(root) for owner in owners)}
         self.censuses.library_roots = kept_roots
         if not kept_roots:
@@ -413,7 +412,7 @@ class Investigator:
     def _unexplained_evidence(
         self, reading: Reading, stopped_owners: Collection[str] = (), *, at_end: bool = False
     ) -> list[Evidence]:
-        """The evidence on native growth that no known cause explains; empty if it is not certain.
+        """Return the evidence on native growth that no known cause explains; empty if it is not certain.
 
         Args:
             reading: latest reading.
@@ -428,14 +427,14 @@ class Investigator:
         return native_growth_evidence(self._history, reading, growth, explained_rate, at_end=at_end)
 
     def _are_enough(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
-        """Whether causes explain a share of the growth of the process, by bytes per step."""
+        """Return whether causes explain a share of the growth of the process, by bytes per step."""
         negligible = self.negligible_resets
         explained_rate = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
         # The lower bound of the growth, as no more of it is certain.
         return explained_rate >= share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
-        """Whether a trace may begin: the options allow it, it is paid for a while, and the limit is not near."""
+        """Return whether a trace may begin: the options allow it, it is paid for a while, and the limit is not near."""
         is_paid = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unpaid_traces
         return self._tracer is not None and not self._has_ended and is_paid and reading.has_headroom
 
@@ -445,7 +444,7 @@ class Investigator:
             self._tracer.stop()
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
-        """The evidence on containers that grew since the case's first census; None while the next one is under way."""
+        """Return evidence on containers that grew since the case's first census; None while another is under way."""
         completed_census = self.censuses.advance_census()
         if completed_census is None or case.first_census is None or completed_census.step <= case.first_step:
             return None
@@ -459,7 +458,7 @@ class Investigator:
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if case is not self._first_case:  # the first case gives leads at the end, which no trace follows
-            case.first_census = extended_baseline(case.first_census, completed_census.census)
+            case.first_census = extended_baseline(case.first_census, completed_census.census)  # with new containers
             if owners:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)

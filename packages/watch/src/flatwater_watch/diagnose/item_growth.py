@@ -20,7 +20,7 @@ TRACEABLE_KINDS = ITEM_KINDS | BLOCK_KINDS | {"object"}
 
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
-    """Lengths of containers, as a census counts them."""
+    """Return the lengths of containers, as a census counts them."""
     walk = Walk(sampled_items=1, is_user_class=lambda _: False, maximum_objects=1)  # only lengths are wanted
     counted_containers = [(container, item_count(container)) for container in containers]
     # A negative count: the container is not builtin, and must be opened.
@@ -28,7 +28,7 @@ def container_lengths(containers: Iterable[Any]) -> list[int]:
 
 
 def added_leaves(container: Any, length: int, earlier: Holding, content_class: type | None = None) -> tuple[Any, ...]:
-    """Leaves, such as arrays, of the items that a container has gained; empty if it has gained none.
+    """Return the leaves, such as arrays, of the items that a container has gained; empty if it has gained none.
 
     Args:
         container: container of that holding, or the container in its place now.
@@ -42,5 +42,6 @@ def added_leaves(container: Any, length: int, earlier: Holding, content_class: t
     if length <= earlier.length:
         return ()
     newest = newest_items(container, earlier.kind, min(length - earlier.length, NEWEST_ITEMS))
+    # Children of an object, and not items of a container, may be of other classes than the content.
     preferred_items = [item for item in newest if type(item) is content_class] if earlier.kind not in ITEM_KINDS else []
     return describe_contents(earlier._replace(length=length), preferred_items or newest).leaves

@@ -53,7 +53,8 @@ def make_findings(
         resident_gain: resident bytes that the process has gained since the beginning.
         name_cause: function that gives evidence the names that people know; None leaves names as they are.
     """
-    shares = _shares_by_roots(_final_shares(sort_causes(causes)), root_gains, resident_gain)
+    rate_shares = _final_shares(sort_causes(causes))
+    shares = _shares_by_roots(rate_shares, root_gains, resident_gain)
     named_shares = shares if name_cause is None else [(name_cause(cause), share) for cause, share in shares]
     return [_make_finding(cause, share, growth, full_step, scale) for cause, share in named_shares]
 
@@ -64,7 +65,10 @@ def make_reportable_findings(causes: Sequence[Evidence], growth: Growth) -> list
 
 
 def select_causes(causes: Sequence[Evidence]) -> list[Evidence]:
-    """The causes that explain enough to be reported."""
+    """Return the causes that explain enough to be reported.
+
+    Mapped pages without an owner are left out if an owner of mapped pages is known, as both are the same growth.
+    """
     largest_rate = max((cause.rate.per_step for cause in causes if cause.holders), default=0.0)  # of all owners
     has_mapped_owner = any(cause.verdict == "mapped" and cause.holders for cause in causes)
     return [
@@ -76,7 +80,7 @@ def select_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:
-    """The causes, largest share of the growth first; `retention` (freed memory that the allocator keeps) is last.
+    """Return the causes, largest share of the growth first; `retention` (freed memory that is kept) is last.
 
     Retention often follows from the other causes, as the free blocks lie between objects that stay.
     """
@@ -84,7 +88,7 @@ def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
-    """The causes in their order, each with its share of the growth; all shares sum to at most 1.
+    """Return the causes in their order, each with its share of the growth; all shares sum to at most 1.
 
     Causes with a holder keep their shares, which are scaled down if they sum to more than 1; the other causes get the
     share that is left, in their order.
@@ -105,9 +109,14 @@ def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
 def _shares_by_roots(
     shares: list[tuple[Evidence, float]], root_gains: Sequence[tuple[str, int]], resident_gain: int
 ) -> list[tuple[Evidence, float]]:
-    """The causes with their shares, enlarged where the roots of their owners gained more than their rates say.
+    """Return the causes with their shares, enlarged where the roots of their owners gained more than their rates say.
 
     A rate covers only the time between two censuses, and is too small where growth gets faster.
+
+    Args:
+        shares: causes, each with its share by its rate, 0 to 1.
+        root_gains: roots, and the bytes that each has gained since the beginning.
+        resident_gain: resident bytes that the process has gained since then.
     """
     for root, gained_bytes in root_gains:
         rate_share = sum(share for cause, share in shares if lies_below_root(cause.owner, root))
@@ -123,7 +132,7 @@ def _shares_by_roots(
 
 
 def lies_below_root(owner: str, root: str) -> bool:
-    """Whether an owner is a root, or a part of it."""
+    """Return whether an owner is a root, or a part of it."""
     return owner == root or owner.startswith((f"{root}.", f"{root}["))
 
 
@@ -147,7 +156,7 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
         description = f"{description}; {cause.slow_segment.sentence}"
     if cause.gc_sawtooth is not None and scale is not None:
         description += gc_amounts_text(cause.gc_sawtooth, scale.steps_per_second / scale.per_unit, scale.unit)
-    per_unit = 1.0 if scale is None else scale.per_unit
+    per_unit = 1.0 if scale is None else scale.per_unit  # steps of the evidence in a unit of the finding
     return Finding(
         verdict=cause.verdict,
         owner=cause.owner if cause.slow_segment is None else cause.slow_segment.name,
@@ -173,19 +182,22 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
 
 
 def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | None]:
-    """The line to report for a cause, None if no line is known; the description of its content; advice on the line.
+    """Return the line to report for a cause, or None; the description of its content; and advice on the line, or None.
 
     Of two lines the one that ran while native memory rose is reported, and the description names the other one.
     """
-    description, native_line, item_line = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
+    description = cause.newest_contents.what + cause.bound
+    native_line, item_line = cause.native_line, cause.made_at
     if native_line is None:
         line_advice = None
+        # At the top level of a file a class is made once, so advice to keep it says nothing.
         if cause.holds_classes and item_line is not None and item_line.function != "<module>":
             line_advice = CLASS_ADVICE.format(function=item_line.function)
         return item_line, description, line_advice
-    if cause.verdict == "native":
+    if cause.verdict == "native":  # no object has the bytes
         line_advice = f"{cause.native_advice or NATIVE_LINE_ADVICE} {NATIVE_LINE_SENTENCE}"
         return native_line, f"{description}; memory rises while this line runs", line_advice
+    # Items have the bytes, outside of Python.
     if item_line is None:
         return native_line, description, None
     if (item_line.file, item_line.line) == (native_line.file, native_line.line):
@@ -194,7 +206,12 @@ def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | N
 
 
 def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
-    """Whether a cause explains enough to be reported; `largest_rate` is that of all owners, in bytes per step."""
+    """Return whether a cause explains enough to be reported.
+
+    Args:
+        cause: evidence on the cause.
+        largest_rate: largest rate of all owners, in bytes per step.
+    """
     # If an owner grows faster than freed memory that is kept, the holes between its blocks are its doing.
     if cause.verdict == "retention" and cause.rate.per_step < largest_rate:
         return False
@@ -203,7 +220,7 @@ def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
 
 
 def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
-    """The step at which the resident bytes reach the limit; None if they do not, or if there is no limit.
+    """Return the step at which the resident bytes reach the limit; None if they do not, or if there is no limit.
 
     The forecast is a straight line that loses the rate of each filling at the step at which it is full.
     """
@@ -215,23 +232,26 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
     unfinished_causes = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > growth.step)
     growing = [cause for cause in unfinished_causes if cause.verdict != "mapped"]
     plateaus = sorted((cause.plateau_step, cause.rate.per_step) for cause in growing if cause.plateau_step is not None)
-    step, resident, rate = float(growth.step), float(growth.resident), _process_rate(causes, growing, growth)
+    step, resident = float(growth.step), float(growth.resident)
+    rate = _process_rate(causes, growing, growth)
     # From plateau to plateau, until one lies behind the limit.
     for plateau_step, plateau_rate in plateaus:
         if rate > 0 and resident + rate * (plateau_step - step) >= growth.limit:
             break
-        resident, step, rate = resident + rate * (plateau_step - step), float(plateau_step), rate - plateau_rate
+        resident += rate * (plateau_step - step)
+        step, rate = float(plateau_step), rate - plateau_rate
     # 1 byte per step, not 0: the rate is a difference of large sums, so that a smaller one may be rounding.
     if rate <= 1:
         return None
-    return growth.step + round_to_two_digits(step + (growth.limit - resident) / rate - growth.step)
+    steps_left = step + (growth.limit - resident) / rate - growth.step
+    return growth.step + round_to_two_digits(steps_left)
 
 
 def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
-    """The causes, with most of the growth first, where causes that one change of the program mends are merged.
+    """Return the causes, largest share first; those that one change of the program would mend are merged.
 
-    Arrays of one buffer that are being filled are merged, and so are containers of one holder that leak objects of one
-    kind that one line makes.
+    Merged are arrays of one buffer that are being filled, and containers below one root into which one line puts
+    objects of one kind; other causes if verdict and owner are equal. Containers within each other are never merged.
     """
     causes_by_key: dict[Hashable, list[Evidence]] = {}
     for cause in sort_causes(causes):
@@ -240,23 +260,25 @@ def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _cause_key(cause: Evidence) -> Hashable:
-    """The key by which evidence is grouped: it is equal for causes that are merged."""
+    """Return the key by which evidence is grouped: it is equal for causes that are merged."""
     if cause.verdict == "filling" and not cause.holders:  # an array that the program declares
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
     # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
         root, content = holders[0], holders[-1]
+        # Advice on the same remedy differs only in the names of the containers.
         return cause.verdict, cause.made_at, root, content, _NAMES.sub("", cause.advice or "")
     return cause.verdict, cause.owner
 
 
 def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
-    """The causes with one key, merged into one cause; or all, unmerged, if one of them is part of another.
+    """Merge the causes with one key into one cause; return all, unmerged, if one of them is part of another.
 
     The bytes of a container that lies in another would count twice in a sum.
     """
-    first_cause, owners = causes[0], [cause.owner for cause in causes]
+    first_cause = causes[0]
+    owners = [cause.owner for cause in causes]
     if len(causes) == 1:
         return [first_cause]
     if first_cause.verdict == "filling":  # arrays, none of which lies in another
@@ -266,12 +288,13 @@ def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _buffer_path(owner_path: str) -> str:
-    """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty if a variable holds the array."""
+    """Return the path of an array's holder, `train.BUFFER` of `train.BUFFER.rows`; empty if a variable holds it."""
     # `PLACE: NAME` is the path of a local variable. Without a place, `module.NAME` is a global, whose module alone is
     # no buffer.
     place, separator, name = owner_path.rpartition(": ")
     # The name without its last hop, such as `.rows` or `[0]`; empty if it has no hop.
-    buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
+    last_hop_start = max(name.rfind("."), name.rfind("["))
+    buffer = name[:last_hop_start] if last_hop_start >= 0 else ""
     return f"{place}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
 
 
@@ -280,12 +303,13 @@ _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
 
 
 def _common_holder(paths: Sequence[str]) -> str:
-    """The hops with which all paths begin: `train.AGENT` for `train.AGENT.rows` and `train.AGENT.texts`."""
-    return "".join(hops[0] for hops in takewhile(_are_equal, zip(*map(_HOP.findall, paths), strict=False)))
+    """Return the hops with which all paths begin: `train.AGENT` for `train.AGENT.rows` and `train.AGENT.texts`."""
+    hops_by_depth = zip(*map(_HOP.findall, paths), strict=False)
+    return "".join(hops[0] for hops in takewhile(_are_equal, hops_by_depth))
 
 
 def _merge_filling(buffer: str, causes: Sequence[Evidence]) -> Evidence:
-    """One cause for the arrays of a buffer, which is full when the last of its arrays is full.
+    """Merge the causes for the arrays of a buffer, which is full when the last of its arrays is full.
 
     Args:
         buffer: path of the holder of the arrays.
@@ -300,25 +324,36 @@ def _merge_filling(buffer: str, causes: Sequence[Evidence]) -> Evidence:
 
 
 def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:
-    """One cause for leaks of one line into several containers below a holder, which are named in its content."""
-    largest_name, *other_names = (cause.owner.removeprefix(holder).removeprefix(".") for cause in causes)
-    what = f"{causes[0].newest_contents.what}, in {largest_name}; the same line fills {', '.join(other_names)}"
-    return _merge_evidence(holder, causes, sum(cause.newest_contents.objects for cause in causes), what)
+    """Merge the leaks of one line into several containers below a holder; the new content names the containers."""
+    names = [cause.owner.removeprefix(holder).removeprefix(".") for cause in causes]
+    what = f"{causes[0].newest_contents.what}, in {names[0]}; the same line fills {', '.join(names[1:])}"
+    object_count = sum(cause.newest_contents.objects for cause in causes)
+    return _merge_evidence(holder, causes, object_count, what)
 
 
 def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: str) -> Evidence:
-    """The evidence on all parts together: sums of their rates and shares, with the verdict and line of the first."""
+    """Merge causes into one: sums of their rates and shares, verdict and line of the first, and their common holders.
+
+    Args:
+        owner: owner of the merged cause.
+        causes: evidence on each part, largest share first.
+        count: number of objects of the main content.
+        what: the main content in words.
+    """
     rates = [cause.rate for cause in causes]
-    chains = zip(*(cause.newest_contents.holders for cause in causes), strict=False)
+    # The hops of all chains at each depth; those at which all are equal, from the root on, are kept.
+    hops_by_depth = zip(*(cause.newest_contents.holders for cause in causes), strict=False)
     return Evidence(
         verdict=causes[0].verdict,
         owner=owner,
         drift=Slope(
-            sum(rate.per_step for rate in rates), sum(rate.low for rate in rates), sum(rate.high for rate in rates)
+            per_step=sum(rate.per_step for rate in rates),
+            low=sum(rate.low for rate in rates),
+            high=sum(rate.high for rate in rates),
         ),
         share=sum(cause.known_share for cause in causes),
         what=what,
-        holders=tuple(hops[0] for hops in takewhile(_are_equal, chains)),
+        holders=tuple(hops[0] for hops in takewhile(_are_equal, hops_by_depth)),
         count=count,
         advice=causes[0].advice,
         redundancy=causes[0].redundancy,
@@ -330,17 +365,25 @@ def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: st
 
 
 def _are_equal(hops: Sequence[str]) -> bool:
-    """Whether all hops are the same."""
+    """Return whether all hops are the same."""
     return len(set(hops)) == 1
 
 
 def round_to_two_digits(steps: float) -> int:
-    """A number of steps, rounded to two significant digits, as no rate is known better, and up to a whole step."""
+    """Return a number of steps to two significant digits, as no rate is known better, and up to a whole step."""
     return ceil(float(f"{steps:.2g}"))
 
 
 def _process_rate(causes: Sequence[Evidence], growing: Sequence[Evidence], growth: Growth) -> float:
-    """Bytes per step of the process without mapped pages: the causes' sum, or the measured rate if it is much more."""
+    """Return the bytes per step of the process: the sum of the causes, or the measured rate if it is much more.
+
+    Mapped pages are left out of both.
+
+    Args:
+        causes: evidence on all causes.
+        growing: those of them that go on growing, without mapped pages.
+        growth: growth of the process.
+    """
     explained_rate = sum(cause.rate.per_step for cause in growing)
     measured_rate = growth.whole.per_step - sum(cause.rate.per_step for cause in causes if cause.verdict == "mapped")
     return explained_rate if explained_rate >= OWNING.explained_share * measured_rate else measured_rate

@@ -43,52 +43,59 @@ class _Receiver(NamedTuple):
 
 
 def find_line_advice(site: AllocationSite) -> str:
-    """The advice for a line while memory of C rises, with calls for the objects of the line; empty if none is known.
+    """Return the advice for a line while memory of C rises: calls for the objects of the line; empty if none is known.
 
     The function of the line must not call them itself: "producer.poll()". Its local variables are known while it runs.
     """
     # Runs no code of the watched program.
     modules = user_modules(Roots())
-    for code, variables, names in _uses_of_function(site, modules.values()):
-        receivers = _receivers(code, site.line, variables, names)
-        library_receivers = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
-        return next(filter(None, (_receiver_advice(receiver, code) for receiver in library_receivers)), "")
-    return ""
+    first_use = next(_uses_of_function(site, modules.values()), None)
+    if first_use is None:
+        return ""
+    code, variables, namespace = first_use
+    receivers = _receivers(code, site.line, variables, namespace)
+    library_receivers = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
+    return next(filter(None, (_receiver_advice(receiver, code) for receiver in library_receivers)), "")
 
 
 def _uses_of_function(
     site: AllocationSite, modules: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[CodeType, Mapping[str, Any], dict[str, Any]]]:
-    """Yield the code of a line's function, with its local variables, none if it does not run, and its globals."""
+    """Yield the code of a line's function, its local variables and its globals: first where it runs, then as defined.
+
+    There are no local variables where it does not run.
+    """
     for frame in running_frames(lambda file: file == site.file):
-        if function_name(frame.f_code) == site.function:  # CO_OPTIMIZED is the flag of functions
-            yield frame.f_code, frame_locals(frame) if frame.f_code.co_flags & CO_OPTIMIZED else {}, frame.f_globals
-    for names in modules:
-        value: Any = namespace_value(names, site.function)
+        if function_name(frame.f_code) == site.function:
+            is_function = frame.f_code.co_flags & CO_OPTIMIZED  # else a module or a class body
+            yield frame.f_code, frame_locals(frame) if is_function else {}, frame.f_globals
+    for namespace in modules:
+        value: Any = namespace_value(namespace, site.function)
         if type(value) is FunctionType and value.__code__.co_filename == site.file:
-            yield value.__code__, {}, names
+            yield value.__code__, {}, namespace
 
 
 def _receiver_advice(receiver: _Receiver, code: CodeType) -> str:
-    """The advice for an object of a line, by the rule for its class or else by its methods; empty if none is known."""
+    """Return the advice for an object of a line, by the rule for its class or by its methods; empty without any."""
     rule = find_native_rule(receiver.kind)
+    # A rule whose method the code calls already is no news.
     if rule is not None and set(_METHOD.findall(rule.fix)).isdisjoint(code.co_names):
         return rule.advice({class_name(owner): receiver.name for owner in mro(receiver.kind)})
     calls = " or ".join(f"`{call}`" for call in _releasing_methods(receiver, code))
     return f"Call {calls} in each pass, if nothing does." if calls else ""
 
 
-def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: dict[str, Any]) -> list[_Receiver]:
-    """The objects whose methods a line calls, and those that it makes.
+def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], namespace: dict[str, Any]) -> list[_Receiver]:
+    """Return the objects whose methods a line calls, and those that it makes, in the order of its instructions.
 
     Args:
         code: code of the function.
         line: line of its file.
         variables: its local variables.
-        names: globals of its module.
+        namespace: globals of its module.
     """
     instructions = list(single_instructions(code))
-    made_anew = _variables_of_loops(instructions)
+    loop_variables = _variables_of_loops(instructions)
     receivers: list[_Receiver] = []
     # The object that the last instruction loaded, None if it cannot be told.
     value, value_name, is_made_anew = None, "", False
@@ -97,9 +104,9 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
             continue
         operation, name = instruction.opname, instruction.argval
         if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
-            value, value_name, is_made_anew = variables.get(name), name, name in made_anew
+            value, value_name, is_made_anew = variables.get(name), name, name in loop_variables
         elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value, value_name, is_made_anew = namespace_value(names, name), name, name in made_anew
+            value, value_name, is_made_anew = namespace_value(namespace, name), name, name in loop_variables
         elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
             receivers.append(_Receiver(value_name, type(value), is_made_anew))
             value, value_name, is_made_anew = namespace_value(instance_dict(value), name), f"{value_name}.{name}", False
@@ -111,14 +118,15 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
 
 
 def _variables_of_loops(instructions: list[Instruction]) -> set[str]:
-    """The variables, local or global, that the passes of a loop set."""
+    """Return the variables, local or global, that the passes of a loop set."""
+    # The code of a loop lies between the target of the jump back and the jump.
     loops = [(step.argval, step.offset) for step in instructions if "JUMP_BACKWARD" in step.opname]
     stores = [step for step in instructions if step.opname in _STORE_CODES]
     return {step.argval for step in stores if any(start <= step.offset <= end for start, end in loops)}
 
 
 def _releasing_methods(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
-    """The calls of an object's methods that release memory, without those that the code makes itself."""
+    """Return calls of an object's methods that release memory; none if the code calls one of these methods itself."""
     words = _ENDING if receiver.is_made_anew else _SERVING
     if receiver.is_made_anew and _has_with_statement(code):  # which may end the object
         return ()
@@ -131,5 +139,5 @@ def _releasing_methods(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
 
 
 def _has_with_statement(code: CodeType) -> bool:
-    """Whether a function has a `with` statement."""
+    """Return whether a function has a `with` statement."""
     return any(step.opname in {"BEFORE_WITH", "BEFORE_ASYNC_WITH"} for step in single_instructions(code))

@@ -19,12 +19,12 @@ CASE = SHIPPED.investigating
 
 
 def may_find_line(case: Investigation) -> bool:
-    """Whether the foremost owner of the comparison has no line, and a trace may find it."""
+    """Return whether the foremost owner of the comparison has no line, and a trace may find it."""
     causes = case.comparison_evidence
     return (
         bool(causes)
         and causes[0].owner not in case.lines
-        and not case.contents_hidden
+        and not case.contents_hidden  # as those of callbacks of C are
         and case.trace_tries < CASE.maximum_fruitless_traces
         and case.comparisons < CASE.maximum_comparisons_with_trace
     )
@@ -39,15 +39,17 @@ def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in
     if tracer is not None:
         # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
         traces_both = case.trace_tries > 1
-        tensors, objects = case.contains_tensors or traces_both, not case.contains_tensors or traces_both
-        # Torch operations can be traced only in the thread that runs them, which is not the watch's.
-        tracer.start(tensors=tensors and not in_watch_thread, objects=objects or in_watch_thread)
+        traces_tensors = case.contains_tensors or traces_both
+        traces_objects = not case.contains_tensors or traces_both
+        # Torch operations can be traced only in the thread that runs them, which is not the watch's: it traces objects.
+        tracer.start(tensors=traces_tensors and not in_watch_thread, objects=traces_objects or in_watch_thread)
 
 
 def put_off_trace_(case: Investigation, tracer: Tracer | None) -> list[Evidence]:
-    """End a trace until one is affordable for longer, and return what is known without a line."""
+    """End a trace that is too expensive, or do not begin it; return the evidence so far, which has no line."""
     if tracer is not None:
         tracer.stop()
+    # Each unpaid trace doubles the CPU time that must be free before the next one begins.
     case.is_trace_suspended, case.unpaid_traces = True, case.unpaid_traces + 1
     return case.last_evidence
 
@@ -55,7 +57,7 @@ def put_off_trace_(case: Investigation, tracer: Tracer | None) -> list[Evidence]
 def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
-    When that is found, the lines of the other owners are looked up, and `case.has_new_line` is set.
+    When the search ends with a line, the lines of the other owners are looked up, and `case.has_new_line` is set.
 
     Returns:
         Whether the search goes on, so that allocations stay traced.
@@ -71,7 +73,10 @@ def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots)
     checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
     # Called first of the three, as it records the traced bytes of each reading.
     is_building = _is_still_building_(case, tracer) and checks_all and not is_final
-    case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
+    if is_final:
+        case.idle_readings = 0
+    elif not is_building:
+        case.idle_readings += 1
     is_patient = case.idle_readings <= CASE.maximum_idle_traced_readings
     if not is_final and is_patient and not _was_emptied(case, first_path, containers):
         return True
@@ -85,7 +90,7 @@ def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Whether an owner lost most of its items since tracing began, so that it is no leak.
+    """Return whether an owner lost most of its items since tracing began, so that it is no leak.
 
     Args:
         case: the investigation, with the lengths when tracing began.
@@ -93,6 +98,7 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
         containers: containers that lie on the owner's way now.
     """
     way, holding, _ = case.sought_containers[owner]
+    # Of several containers any may be short; and a block has no items to lose.
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False
     earlier_lengths = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
@@ -148,6 +154,7 @@ def _find_line_of_added_items_(
         handles = nested_handles(newest) if cause.outside else ()
         line = find_owner_line_(case, tracer, cause.owner, handles or newest)
         has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
+        # Two new items or more: the older of them is complete.
         is_complete = has_fixed_size or holding.kind not in ITEM_KINDS or length > earlier_length + 1
         if line is not None and is_complete:
             return line, True

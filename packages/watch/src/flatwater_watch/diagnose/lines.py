@@ -116,7 +116,7 @@ class Tracer:
         self.allocations.stop()
 
     def find_line(self, objects: Sequence[Any]) -> AllocationSite | None:
-        """The line that made most bytes of the objects and their contents; None if all are older than `start`.
+        """Return the line that made most bytes of the objects and their contents; None if all are older than `start`.
 
         Call it before `stop`. A view counts with its base, and a tensor with the tensors that its autograd graph
         saves. If all known frames are a library's, the trace begins again with more frames, for later objects.
@@ -128,7 +128,7 @@ class Tracer:
                 if site is not None:
                     bytes_by_site[site] += max(1, size)  # an object without known bytes counts as well
         if bytes_by_site:
-            ((largest_site, _),) = bytes_by_site.most_common(1)
+            largest_site, _ = bytes_by_site.most_common(1)[0]
             return largest_site
         if self._frames_were_cut and self.allocations.running and self._frames < DEEP_FRAMES:
             # A trace that runs cannot get more frames, so it begins again.
@@ -162,7 +162,7 @@ class Tracer:
             yield own_size(item), self._allocation_site(item, "python")
         elif figures.has_graph is None:  # a numpy array
             yield figures.base_bytes, self._allocation_site(last_base(item), "numpy")
-        else:
+        else:  # a tensor: its line is that of its storage, from the torch mode, or else of its Python object
             for tensor in (item, *saved_tensors(item)):
                 site = None if self._storage_mode is None else self._storage_mode.find_record(tensor)
                 tensor_figures = array_figures(tensor)
@@ -170,7 +170,7 @@ class Tracer:
                 yield size, site or self._allocation_site(tensor, "python")
 
     def _current_line(self, operation: str, _size: int) -> AllocationSite | None:
-        """The line that makes a storage now; None if no line of the program's is responsible.
+        """Return the line that makes a storage now; None if no line of the program's is responsible.
 
         In the thread of the program, within its torch operation.
         """
@@ -184,9 +184,10 @@ class Tracer:
         return AllocationSite(file, number, _short_name(function or ""), operation)
 
     def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
-        """The line at which tracemalloc saw an object made; None if it is older, or if no frame is the user's."""
+        """Return the line at which tracemalloc saw an object made; None if it is older, or no frame is the user's."""
         frames = allocation_frames(item)
         line = self._responsible_line((file, number, None) for file, number in frames)
+        # A stack of as many frames as are kept may be longer.
         self._frames_were_cut = self._frames_were_cut or (line is None and len(frames) == self._frames)
         if line is None:
             return None
@@ -194,7 +195,7 @@ class Tracer:
         return AllocationSite(file, number, _enclosing_function(file, number), operation)
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
-        """The line responsible for an allocation: the user's innermost line if a package calls it, else the package's.
+        """Return the line responsible for an allocation: the user's innermost if a package calls it, else a package's.
 
         Packages are those given to the tracer. A user's line with a package's line further out is a hook of the
         package, and responsible; a user's line that only calls the package is not. Without a package's line it is the
@@ -218,7 +219,7 @@ class Tracer:
         return package or user
 
     def _owner_of_file(self, file: str) -> CodeOwner:
-        """The owner of a file's code, remembered by file, as a trace asks for each frame."""
+        """Return the owner of a file's code, remembered by file, as a trace asks for each frame."""
         return self._owner_by_file.get(file) or self._owner_by_file.setdefault(
             file, _code_owner(file, self._user_packages)
         )
@@ -274,7 +275,7 @@ class NativeLineSearch:
         return not must_wait
 
     def begin(self, reading: Reading, growth: Slope) -> bool:
-        """Begin a try; return False if the program is traced already.
+        """Begin a try; return whether it has begun: not if the program is traced already.
 
         Args:
             reading: latest reading.
@@ -305,16 +306,16 @@ class NativeLineSearch:
             self.advice = find_line_advice(self.line)
 
     def find_line_of_cause(self, cause: Evidence) -> AllocationSite | None:
-        """The line that was found, if the cause wants one, and its objects have no line or the try's; else None."""
+        """Return the line that was found; None if the cause wants none, or its objects have another line."""
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
         return self.line if is_sought else None
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
-    """The owner of a file's code: the user, one of the given packages, another library, or this tool."""
+    """Return the owner of a file's code: the user, one of the given packages, another library, or this tool."""
     if file.startswith(f"{_TOOL}/"):
         return "tool"
-    # Methods of a dataclass have no file; but the program of `python -c` has none either.
+    # Generated code, such as methods of a dataclass, has this file; but so has a program that is run by `python -c`.
     is_generated = file == "<string>" and "__file__" in vars(sys.modules["__main__"])
     if is_generated or is_installed_command(file):
         return "library"
@@ -324,14 +325,14 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
 
 
 def _held_objects(obj: object) -> list[Any]:
-    """The objects that an object holds: for a function its closure's variables, not the globals of its module."""
+    """Return the objects that an object holds: of a function its closure's variables, not its module's globals."""
     if type(obj) is FunctionType:
         return [value for cell in obj.__closure__ or () for value in gc.get_referents(cell)]
     return gc.get_referents(obj)
 
 
 def _is_older(obj: object) -> bool:
-    """Whether an object is known to be older than the trace; False also if its age cannot be told."""
+    """Return whether an object is known to be older than the trace; False also if its age cannot be told."""
     is_traceable = tracemalloc.is_tracing() and not is_a(obj, *_REUSED_TYPES) and array_figures(obj) is None
     return is_traceable and not allocation_frames(obj)
 
@@ -344,13 +345,13 @@ def _running_lines(frame: FrameType | None) -> Iterator[Line]:
 
 
 def _short_name(qualified_name: str) -> str:
-    """A qualified name without inner scopes: `Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`."""
+    """Return a qualified name without inner scopes: `Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`."""
     return ".".join(part for part in qualified_name.split(".") if not part.startswith("<")) or "<module>"
 
 
 @functools.lru_cache(maxsize=64)
 def _enclosing_function(file: str, line: int) -> str:
-    """Qualified name of the innermost function around a line of a file; `<module>` if there is none."""
+    """Return the qualified name of the innermost function around a line of a file; `<module>` if there is none."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # not Python, such as a template that was compiled to it
@@ -359,7 +360,7 @@ def _enclosing_function(file: str, line: int) -> str:
 
 
 def _enclosing_names(node: ast.AST, line: int) -> list[str]:
-    """Names of the classes and functions below a node that contain a line, outermost first; empty without any."""
+    """Return names of the classes and functions below a node that contain a line, outermost first."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
             if isinstance(child, ast.ClassDef) and child.lineno == line:  # it runs in what is around the class

@@ -145,7 +145,7 @@ class Monitor(Investigator):
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
     def evidence(self) -> list[Evidence]:
-        """The evidence on each cause that is worth reporting, by now."""
+        """Return the evidence on each cause that is worth reporting, by now."""
         return select_causes(self._known_evidence())
 
     # --- actions of the end ---
@@ -156,7 +156,7 @@ class Monitor(Investigator):
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """The actions of readings and of the end; an action of the end does at once what would wait for a reading."""
+        """Return the actions of readings and of the end; one of the end does at once what would wait for a reading."""
         return super()._action_table() | {
             CaseAction.COMPARE_FIRST_AT_END: self._compare_first_at_end,
             CaseAction.FINISH_GARBAGE_SEARCH: self._finish_garbage_search,
@@ -185,8 +185,8 @@ class Monitor(Investigator):
     def conclude(self) -> list[Finding]:
         """Finish without further readings; record and return findings or, if there are none, leads.
 
-        The leads are containers that grew since the first census, without proof. To be called as a program ends without
-        a finding, or as a run reaches its budget.
+        The leads are containers that grew since the first census, without proof. Called as a program ends without a
+        finding, or as a run reaches its budget.
         """
         self.finish_pending()
         series = self._history.unaccounted
@@ -199,7 +199,7 @@ class Monitor(Investigator):
         return self.findings()
 
     def root_gains(self, latest: CompletedCensus | None = None) -> list[tuple[str, int]]:
-        """Roots with the bytes that each has gained since the beginning, new roots included: leads, not proofs.
+        """Return pairs of a root and the bytes that it has gained since the first census: leads, not proofs.
 
         Args:
             latest: census from `take_whole_census`; None takes one.
@@ -245,7 +245,7 @@ class Monitor(Investigator):
         return self._record_evidence(causes)
 
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
-        """Whether the garbage is an ordinary backlog: small so far, or freed while it is small."""
+        """Return whether the garbage is an ordinary backlog: small so far, or freed while it is small."""
         # An infinite fall, as at the end of a program no forecast of further garbage counts.
         return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, fall=inf) or is_negligible(
             sawtooth, garbage.bytes
@@ -268,9 +268,9 @@ class Monitor(Investigator):
         return self._record_evidence(unproven.causes_if_growth_continues(reading, open_bytes))
 
     def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Evidence]:
-        """Record the container whose new items since the first census have handles that explain the open bytes.
+        """Record and return the evidence on the container whose new items have handles that explain the open bytes.
 
-        Empty if there is none, or no census after the first one.
+        New are the items since the first census. Empty if there is no such container, or no census after the first one.
 
         Args:
             open_bytes: bytes without a cause, which are divided over the new items.
@@ -329,6 +329,7 @@ class Monitor(Investigator):
     def suspend_trace(self) -> None:
         """End the trace until the next reading begins it again. Call it in the thread that began the trace."""
         self._case.suspended_traces += 1
+        # After too many suspensions the trace ends for good.
         self._case.is_trace_suspended = self._case.suspended_traces <= CASE.maximum_suspended_traces
         self._stop_tracing()
 

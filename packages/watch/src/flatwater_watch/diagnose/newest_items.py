@@ -24,7 +24,7 @@ MAXIMUM_OPENED = 3000
 
 
 def newest_items(container: Any, kind: str, count: int) -> list[Any]:
-    """The `count` items that were added last, oldest first; of a container without an order, traced items or any.
+    """Return the `count` items that were added last, oldest first; if there is no order, items that are likely new.
 
     Args:
         container: the container.
@@ -35,14 +35,16 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
         return [container]
     if kind == "cache":
         return [_heavier_part(key, result) for key, result in newest_results(container, count)]
-    inner = inner_container(container)
+    inner = inner_container(container)  # such as the deque in a `queue.Queue`; else the container itself
     builtin = next((cls for cls in _BUILTIN_CONTAINERS if issubclass(type(inner), cls)), None)
     if builtin is not None:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
-    # An object that C code made, or one with attributes. Of its children, half of `SAMPLED_SET_ITEMS` are sampled.
+    # An object that C code made, or one with attributes. `open_object` samples `CHILD_SAMPLE_RATIO` times as many
+    # children as items: half of `SAMPLED_SET_ITEMS` here.
     opened_object = open_object(container, fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
     sampled_children = [child for _, child in opened_object.sampled]
+    # A small object has no sample: of its parts, those count that are items, if it has any.
     items = [part for name, part in opened_object.parts if name == "[*]"] or [part for _, part in opened_object.parts]
     return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
 
@@ -51,13 +53,13 @@ _BUILTIN_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset
 
 
 def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
-    """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
+    """Return the newest items of a builtin container, or (key, value) of a dict, oldest first; called by `read_stable`.
 
     A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
     The methods of the `builtin` class are called, as the container's class may override them.
     """
     length = builtin.__len__(container)
-    if builtin is deque:
+    if builtin is deque:  # which has no slices: by index, in C code alone
         return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
     if builtin is dict:
         return list(islice(reversed(dict.items(container)), count))[::-1]  # a dict keeps the order of insertion
@@ -65,6 +67,7 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
+    # Every so many items of the range, so that the sample has about `SAMPLED_SET_ITEMS` of them.
     stride = max(1, min(length, SAMPLED_SET_RANGE) // SAMPLED_SET_ITEMS)
     return _newest_by_trace(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
 
@@ -82,16 +85,17 @@ def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
 
 
 def _entry_value(key: Any, value: Any) -> Any:
-    """The value of a dict's entry; but its key if the value is an atom, as numbers are, and smaller than the key."""
+    """Return the value of a dict's entry; its key if the value is an atom, such as a number, and smaller."""
     return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
 
 
 def _heavier_part(key: Any, result: Any) -> Any:
-    """The result of a cached call; but if it is an atom smaller than the key, the key: its one argument, or all."""
+    """Return the result of a cached call; its arguments if the result is an atom, such as a number, and smaller."""
+    # The key of a call is a list of its arguments.
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
     return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
 
 
 def fresh_walk(sample_size: int) -> Walk:
-    """A walk that has seen no object yet, and samples as many items of each container."""
+    """Return a walk that has seen no object yet, and samples as many items of each container."""
     return Walk(sampled_items=sample_size, is_user_class=lambda _: False, maximum_objects=MAXIMUM_OPENED)

@@ -82,7 +82,7 @@ class Owner:
 
 
 def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
-    """The containers that grew between two censuses, most bytes per step first.
+    """Return the containers that grew between two censuses, most bytes per step first.
 
     A container that grew only because of a container below it is left out.
 
@@ -91,7 +91,7 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
         later_census: later census, with its containers.
     """
     growth = {
-        path: _gained_bytes(earlier_census.holdings.get(path), holding)
+        path: _growth_of_path(earlier_census.holdings.get(path), holding)
         for path, holding in later_census.holdings.items()
     }
     children: dict[str, list[str]] = {}
@@ -107,12 +107,14 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
     )
     owners: dict[str, Owner] = {}
     user_code = UserCode()
+    # Each of these paths is in both censuses: a new container has no gain of its own.
     for path in paths:
         in_more_items = _is_in_more_holders(earlier_census, later_census, path)
         owner = describe_owner(
             earlier_census.holdings[path], later_census, path, gains[path], user_code, in_more_items=in_more_items
         )
-        same_table = owners.get(owner.path)  # another column of this table has a larger gain
+        # Columns of a table are reported by the path of the table: their gains are summed.
+        same_table = owners.get(owner.path)
         if same_table is None:
             owners[owner.path] = owner
         else:
@@ -121,7 +123,7 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
 
 
 def extended_baseline(earlier_census: Census, later_census: Census) -> Census:
-    """The earlier census with the holdings of the later one that had nothing to be compared with.
+    """Return the earlier census with the holdings of the later one that had nothing to be compared with.
 
     These are new paths, and containers that got their first item. Whether they grow is seen at the next comparison:
     they may be in use for a moment, or made late by a program that fills them from then on.
@@ -135,23 +137,23 @@ def extended_baseline(earlier_census: Census, later_census: Census) -> Census:
 
 
 def _has_first_item(earlier: Holding, later: Holding) -> bool:
-    """Whether the only container on a path was empty, and has one item now."""
+    """Return whether the only container on a path was empty, and has one item now."""
     return earlier.length == 0 and later.length == later.instances == 1 and later.kind in ITEM_KINDS
 
 
-def _gained_bytes(earlier: Holding | None, later: Holding) -> float:
-    """Bytes that a path gained; if samples may differ by as much, the bytes that its new items are likely to have.
+def _growth_of_path(earlier: Holding | None, later: Holding) -> float:
+    """Return the bytes that a path gained, between the bounds that its new items set if sampling errors are as large.
 
-    Items of unlike size make two samples differ by more than the growth. A new item has at least the bytes of a usual
-    one, and at most the mean with the largest, as what is large may be shared by all.
+    Each new item has at least the mean bytes without the largest item, and at most the mean bytes of all.
     """
     if earlier is None:
         return later.bytes
     new_bytes, new_items = later.bytes - earlier.bytes, later.items - earlier.items
     error = OWNING.maximum_sampling_errors * hypot(earlier.bytes_error, later.bytes_error)
-    if error == 0 or new_items <= 0:
+    if error == 0 or new_items <= 0:  # nothing was sampled, or there is no new item to judge by
         return new_bytes
-    least_bytes, most_bytes = (new_items / later.items * size for size in (later.usual_bytes, later.bytes))
+    new_share = new_items / later.items
+    least_bytes, most_bytes = new_share * later.usual_bytes, new_share * later.bytes
     if new_bytes > most_bytes + error:  # the items themselves grow
         return new_bytes
     return max(least_bytes, min(new_bytes, most_bytes))
@@ -160,7 +162,7 @@ def _gained_bytes(earlier: Holding | None, later: Holding) -> float:
 def _unexplained_gains(
     earlier_census: Census, later_census: Census, growth: Mapping[str, float], children: Mapping[str, list[str]]
 ) -> dict[str, float]:
-    """Bytes that each owner gained itself, by path.
+    """Return the bytes that each owner gained itself, by path.
 
     A container is an owner if its gain, without the bytes that owners below it explain, is more than noise.
 
@@ -172,7 +174,7 @@ def _unexplained_gains(
     """
     # Backwards, from the leaves up, as children come after their parents in a census.
     gains: dict[str, float] = {}
-    explained_bytes: dict[str, float] = {}
+    explained_bytes: dict[str, float] = {}  # of a path: by itself as an owner, and by owners below it
     for path in reversed(list(later_census.holdings)):
         nested_bytes = sum(explained_bytes.get(child, 0) for child in children.get(path, ()))
         own_bytes = _container_growth(earlier_census, later_census, path, growth[path])
@@ -185,11 +187,12 @@ def _unexplained_gains(
 
 
 def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str) -> bool:
-    """Whether more holders have a container on this path than before, though the holders are as many and as long.
+    """Return whether more holders have a container on this path than before, though there are no more holders.
 
     Such are the objects in a list of constant length of which each keeps an array from its first use on.
     """
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
+    # Estimates of items are compared only between equal samples.
     if earlier is None or later.parent is None or earlier_census.sampled_items != later_census.sampled_items:
         return False
     old_holder, holder = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
@@ -199,7 +202,7 @@ def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str)
 
 
 def _container_growth(earlier_census: Census, later_census: Census, path: str, growth: float) -> float:
-    """The part of a path's growth that its own containers explain; the rest is the growth of their holders.
+    """Return the part of a path's growth that its own containers explain; the rest is the growth of their holders.
 
     It is all of the growth if they became longer, or more in as many holders; a share if they are both more and longer;
     0 if they are only more, as their holders are. Several containers may lie on one path, such as all
@@ -220,8 +223,7 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
         return growth  # it has no holder that grew
     if later.instances == earlier.instances:
         # One container of many that becomes longer hardly changes the mean, but the number of items shows it, if both
-        # censuses sampled as many.
-        # The number of blocks is estimated, and one more has many more items: their mean length shows what is longer.
+        # censuses sampled as many. Not for blocks: their number is estimated, and one block more has many more items.
         is_comparable = earlier_census.sampled_items == later_census.sampled_items and later.kind not in BLOCK_KINDS
         has_more_items = is_comparable and later.items > earlier.items
         return growth if later.length > earlier.length or has_more_items else 0
@@ -229,7 +231,7 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
 
 
 def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
-    """The part of a path's growth that comes from longer containers, where their number changed as well.
+    """Return the part of a path's growth that comes from longer containers, where their number changed as well.
 
     All of it if they are fewer, a share if they are more; 0 if they are longer by chance alone.
     """
@@ -298,7 +300,10 @@ def describe_owner(
 
 
 def _resource_item(contents: Contents, newest: Sequence[Any]) -> Any:
-    """The object by whose class a call is sought that ends what the items keep open; None without items."""
+    """Return the object whose class has the call that ends what the items keep open: the newest leaf of a mapped file.
+
+    For other resources it is an item of the most frequent class; None without items.
+    """
     if contents.resource == "mapped file":
         return contents.leaves[-1]
     kinds = count_values(id(type(item)) for item in newest)
@@ -306,7 +311,7 @@ def _resource_item(contents: Contents, newest: Sequence[Any]) -> Any:
 
 
 def _display_path(census: Census, holding: Holding, modules: Container[str]) -> str:
-    """The path under which the growth of a holding is reported.
+    """Return the path under which the growth of a holding is reported.
 
     An autograd graph is reported by its tensor. An array inside a table of a library, such as a column of a DataFrame,
     is reported by the variable or the attribute that holds the table.
@@ -323,6 +328,7 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
     holdings = chain_of_holdings(census, holding.path)
     for outer, inner in reversed(list(pairwise(holdings))):
         hop = inner.path.removeprefix(outer.path)
+        # A part that the walk names itself, the base of a view, or an item of a tuple, such as a block of a DataFrame.
         is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and outer.kind == "tuple")
         is_private = hop.startswith("._") and full_name(type(census.live[outer.path]))[0] not in modules
         if not (is_nameless or is_private):
@@ -333,7 +339,7 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
 def _rule_advice(
     census: Census, holding: Holding, newest: Sequence[Any], modules: Container[str], *, is_of_library: bool
 ) -> str:
-    """The advice of the library rule for a container, by its holders and newest items; empty if there is none.
+    """Return the advice of the library rule for a container, by its holders and newest items; empty if there is none.
 
     Args:
         census: census with references to its containers.
@@ -345,7 +351,7 @@ def _rule_advice(
     path = holding.path
     container, holdings = census.live[path], chain_of_holdings(census, path)
     hops = [(census.live[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
-    rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)
+    rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)  # from the container no hop leads on
     if rule is None:
         return ""
     name = NO_NAME if is_of_library else container_name(census, path, modules)
@@ -353,18 +359,18 @@ def _rule_advice(
     # Texts for the places in the remedy of the rule (`Rule.fix`), such as `{Session:session}`.
     texts = {"drop": f"drop it (`{call}`)"} if call else {}
     method = {"set": ".discard", "list": ".remove", "deque": ".remove"}.get(holding.kind)
-    if call and method:
+    if call and method:  # a function that takes one item out, for a callback
         texts["remove"] = f"{name.text}{method}"
     names = holder_names(census, path, modules)
-    for (holder, _), holder_name in zip(hops, names, strict=False):  # the container has one too
-        if holder_name.text and not holder_name.container_name:
+    for (holder, _), holder_name in zip(hops, names, strict=False):  # `names` ends with that of the container itself
+        if holder_name.text and not holder_name.container_name:  # a name of its own, and not `item`
             classes = (class_name(owner) for owner in mro(type(holder)))
             texts |= {kind: holder_name.text for kind in classes if kind not in texts}
     return rule.advice(texts)
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
-    """The chain of holders of a container, and its contents.
+    """Return the chain of holders of a container, and its contents.
 
     None if a census has no container on that path, or if it is a tensor whose autograd graph grows.
 

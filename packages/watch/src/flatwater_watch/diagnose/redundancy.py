@@ -17,7 +17,7 @@ MAXIMUM_ELEMENTS = 1 << 20
 
 
 def describe_redundancy(arrays: Sequence[Any]) -> str | None:
-    """A sentence on redundancy in arrays that were stored one after the other; None if there is none.
+    """Return a sentence on redundancy in arrays that were stored one after the other; None if there is none.
 
     Args:
         arrays: numpy arrays or torch tensors, in the order of storing; tensors on other devices are left out.
@@ -44,22 +44,24 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
 
 
 def _as_array(obj: Any) -> Any:
-    """The object as a plain numpy array on the same memory; None if it is no array, or a tensor of another device."""
+    """Return an object as a plain numpy array on the same memory; None if NumPy cannot read it so."""
     # A plain array, as a subclass may override the comparison.
     numpy: Any = sys.modules["numpy"]
     torch: Any = sys.modules.get("torch")
     if is_a(obj, numpy.ndarray):
         array = numpy.ndarray.view(obj, numpy.ndarray)
-        return None if array.dtype.hasobject else array
+        return None if array.dtype.hasobject else array  # comparing objects would run the program's code
+    # No other subclass of a tensor, whose operations may be the program's.
     if torch is None or (type(obj) is not torch.Tensor and type(obj) is not torch.nn.Parameter):
         return None
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        # What NumPy can read without a copy; it has no bfloat16.
         is_readable = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
         return obj.detach().numpy() if is_readable else None
 
 
 def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """A sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not.
+    """Return a sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not.
 
     Args:
         pairs: neighbouring arrays of equal shape, the earlier one first.
@@ -68,19 +70,21 @@ def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
     first_array, _ = pairs[0]
     shape = first_array.shape
     for axis, rows in enumerate(shape):
-        for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):
+        for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):  # at least half of the rows are shared
             earlier_part, later_part = [slice(None)] * len(shape), [slice(None)] * len(shape)
+            # The earlier array without its first rows is the later array without its last rows.
             earlier_part[axis], later_part[axis] = slice(shift, None), slice(None, rows - shift)
             matches = sum(
                 numpy.array_equal(earlier[tuple(earlier_part)], later[tuple(later_part)]) for earlier, later in pairs
             )
-            if matches >= OWNING.minimum_overlap_share * len(pairs):  # a new episode begins a new window
+            # Not all pairs need match, as a new episode begins a new window.
+            if matches >= OWNING.minimum_overlap_share * len(pairs):
                 words = "one" if shift == 1 else str(shift)
                 return f"consecutive arrays share all rows but {words}: store row numbers"
     return None
 
 
 def _fits_float32(numpy: Any, array: Any) -> bool:
-    """Whether no value is changed by a conversion to float32 and back."""
+    """Return whether no value is changed by a conversion to float32 and back."""
     with numpy.errstate(over="ignore"):
         return bool(numpy.array_equal(array, array.astype(numpy.float32).astype(numpy.float64), equal_nan=True))

@@ -28,7 +28,7 @@ _CALL_DEPTH = 2
 
 
 def releases_one(call: str) -> bool:
-    """Whether a call with its parameters, such as "Saver.delete_thread(thread_id)", releases one object of many."""
+    """Return whether a call as code, such as "Saver.delete_thread(thread_id)", releases one object of many."""
     if call.startswith(("del ", "delattr(")):
         return True
     name = call.partition("(")[0].rpartition(".")[2]
@@ -36,7 +36,7 @@ def releases_one(call: str) -> bool:
 
 
 def _releasing_word(name: str) -> str:
-    """The word for a release with which the name of a public function begins or ends; empty if there is none."""
+    """Return the word for a release with which the name of a public function begins or ends; empty if there is none."""
     if name in DELETIONS:
         return "delete"
     words = () if name.startswith("_") or "internal" in name else (first_word(name), name.rpartition("_")[2])
@@ -46,27 +46,28 @@ def _releasing_word(name: str) -> str:
 def written_calls(
     owner: str, space: Mapping[str, Any], names: Iterable[str], user_names: frozenset[str], *, is_class: bool
 ) -> tuple[str, ...]:
-    """The calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`.
+    """Return calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`.
 
-    Those are first that undo what the user's code calls, and last those with arguments left out or an unknown word.
+    First come functions that undo what the user's code calls. Last come those that release one object and take no
+    argument, or whose names have no word for a release.
     """
     ranks = []
     for name in names:
         call, word = written_call(owner, name, space[name], is_class=is_class), _releasing_word(name)
         is_last = word not in _RELEASING_ALL and not releases_one(call)
         word_rank = _RELEASING.index(word) if word else len(_RELEASING)
-        ranks.append((not _undoes(name, user_names), is_last, word_rank, call))
+        ranks.append((not _undoes(name, user_names), is_last, word_rank, call))  # False sorts before True
     return tuple(call for *_, call in sorted(ranks)[:MAXIMUM_CALLS])
 
 
 def _undoes(name: str, user_names: Container[str]) -> bool:
-    """Whether a function, by its name, undoes one of the functions of the user's code: "unschedule" for "schedule"."""
+    """Return whether a function, by its name, undoes a function of the user's code: "unschedule" for "schedule"."""
     opposites = (name.replace(word, opposite, 1) for word, opposite in _OPPOSITES if word in name)
     return any(opposite in user_names for opposite in opposites)
 
 
 def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
-    """The call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
+    """Return the call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
     parameters = required_parameters(value, is_method=is_class)
     if name in DELETIONS:
         return DELETIONS[name].format(owner, parameters)
@@ -95,27 +96,27 @@ class ReleaseSearch(NamedTuple):
     """Whether a function needs no word for a release in its name."""
 
     def releasing_names(self, space: Mapping[str, Any]) -> list[str]:
-        """Names in a class or module of functions that release the table.
+        """Return the names of functions in a class or module that release the table.
 
         With a word for a release in its name, a function may release the table through others, or be of C. Without one
         it must remove from the table itself, and add nothing to it.
         """
-        return [
-            name
-            for name, value in list(space.items())
-            if (
-                self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
-                if _releasing_word(name)
-                else (self.any_name or _undoes(name, self.user_names)) and self._removes(name, value)
-            )
-        ]
+        names = []
+        for name, value in list(space.items()):  # a list, as another thread may add names meanwhile
+            if _releasing_word(name):
+                is_releasing = self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
+            else:
+                is_releasing = (self.any_name or _undoes(name, self.user_names)) and self._removes(name, value)
+            if is_releasing:
+                names.append(name)
+        return names
 
     def _is_likely(self, name: str) -> bool:
-        """Whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
+        """Return whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
         return _releasing_word(name) in _RELEASING_ALL or _undoes(name, self.user_names.intersection(self.space))
 
     def _removes(self, name: str, value: Any) -> bool:
-        """Whether a public function, not called by the user's code, itself removes from the table and adds nothing."""
+        """Return whether a public function, not called by the user, itself removes from the table and adds nothing."""
         function = None if name.startswith("_") or name in self.user_names else plain_function(value)
         if function is None or SELF in self.names or self.names.isdisjoint(function.__code__.co_names):
             return False
@@ -124,7 +125,7 @@ class ReleaseSearch(NamedTuple):
         return is_home and not self.names.isdisjoint(use.removed) and self.names.isdisjoint(use.added)
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
-        """Whether a function, or one that it calls, empties or replaces what is on the way to the table."""
+        """Return whether a function, or one that it calls, empties or replaces what is on the way to the table."""
         function = plain_function(value)
         if function is None:
             return False
@@ -132,16 +133,18 @@ class ReleaseSearch(NamedTuple):
         is_home = self.home is None or function.__globals__ is self.home
         if is_home and not self.names.isdisjoint(use.removed | use.replaced):
             return True
+        # Else it calls a method that releases the table, or a function that does so at most `depth` calls deep.
         return any(
-            (name in self.methods and self._stands_for_holder(before, function, is_home=is_home))
-            or (depth > 0 and self.releases(self._callee(name, before, function), depth - 1))
-            for name, before in use.calls
+            (name in self.methods and self._stands_for_holder(receiver_names, function, is_home=is_home))
+            or (depth > 0 and self.releases(self._callee(name, receiver_names, function), depth - 1))
+            for name, receiver_names in use.calls
         )
 
     def _stands_for_holder(self, receiver_names: frozenset[str], function: FunctionType, *, is_home: bool) -> bool:
-        """Whether one of the names stands for an object on the way to the table, or for a function that gives it."""
+        """Return whether a name stands for an object on the way to the table, or for a function that returns one."""
         if is_home and not self.names.isdisjoint(receiver_names):
             return True
+        # Functions of the module that use a name of the table, such as `get_registry` in `get_registry().clear()`.
         givers = [plain_function(dict.get(function.__globals__, name)) for name in receiver_names]
         return any(
             giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
@@ -149,13 +152,13 @@ class ReleaseSearch(NamedTuple):
         )
 
     def _callee(self, name: str, receiver_names: frozenset[str], function: FunctionType) -> Any:
-        """What a name that is called stands for, if it is a method of the same object or a global; else None."""
+        """Return the function that a call by this name calls: a global, or a method of `self`; None for any other."""
         if not receiver_names:
             return dict.get(function.__globals__, name)
         return self.space.get(name) if receiver_names == {SELF} else None
 
     def _is_of_c(self, value: Any) -> bool:
-        """Whether a value is the library's function or method of C, whose code cannot be read."""
+        """Return whether a value is the library's function or method of C, whose code cannot be read."""
         if type(value) is MethodDescriptorType:
             return True
         module = value.__module__ if type(value) is BuiltinFunctionType else None

@@ -85,14 +85,14 @@ class LibraryTable(NamedTuple):
             bounds = " or ".join(f"`{call}`" for call in self.bounds)
             return f"Bound it by {bounds}{self.holder.each_words}. {self.library} keeps it without a bound."
         if self.is_queue:
-            taking = f"by {' or '.join(f'`{call}`' for call in self.calls)}{self.holder.each_words}"
-            instruction = f"Take items out as fast as they come{f', {taking}' if self.calls else ', or put fewer in'}"
+            calls = " or ".join(f"`{call}`" for call in self.calls)
+            calls_clause = f", by {calls}{self.holder.each_words}"
+            instruction = f"Take items out as fast as they come{calls_clause if calls else ', or put fewer in'}"
             return f"{instruction}. {self.library} keeps each until it is taken."
         if not self.calls:
-            anew = f", or make `{self.holder.text}` anew when a job is done{self.holder.each_words}"
-            instruction = (
-                f"Run the line that adds less often, once if it registers something{anew if self.holder.text else ''}"
-            )
+            name = self.holder.text
+            renewal = f", or make `{name}` anew when a job is done{self.holder.each_words}" if name else ""
+            instruction = f"Run the line that adds less often, once if it registers something{renewal}"
             return f"{instruction}. {self.library} keeps it, and no call of it that lets go was found."
         item_calls = " or ".join(f"`{call}`" for call in self.calls if releases_one(call))
         all_calls = " or ".join(f"`{call}`" for call in self.calls if not releases_one(call))
@@ -112,7 +112,7 @@ class _Holder(NamedTuple):
 
 
 def library_table(census: Census, path: str, user_code: UserCode, item: Any = None) -> LibraryTable | None:
-    """The library whose table a container is, with the calls that release its objects; None for a table of the user's.
+    """Return the library whose table a container is, with calls that release its objects; None for a user's table.
 
     A table belongs to the library whose object holds it, or whose global or local variable is its root, if no object
     of the user's lies between. An attribute that a library's class sets in an object of a derived class is the
@@ -126,17 +126,18 @@ def library_table(census: Census, path: str, user_code: UserCode, item: Any = No
     """
     # Runs no code of the watched program.
     modules = user_code.modules
-    root, is_queue = chain_of_holdings(census, path)[0], census.holdings[path].kind == "queue"
+    root = chain_of_holdings(census, path)[0]
+    is_queue = census.holdings[path].kind == "queue"
     holders, names, is_user_owned = _library_holders(census, path, modules)
     root_module = "" if is_user_owned else library_of_root(root.path)
     is_library_root = bool(root_module) and root_module not in modules
     if is_library_root:
         owner = _class_of_root(root_module, root.path)
-        if owner is not None:
+        if owner is not None:  # the class is the outermost holder of its attribute
             holders.append(_Holder(owner, _names_in_path(path.removeprefix(root.path.rpartition(".")[0]))))
-    elif not holders:
+    elif not holders:  # a local variable of a library's function, or a table of the user's
         package = "" if is_user_owned else library_of_frame(root.path)
-        return LibraryTable(package, (), is_queue=is_queue) if package else None
+        return LibraryTable(package, calls=(), is_queue=is_queue) if package else None
     if is_queue:
         library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
         return _library_queue(library, holders, path)
@@ -154,25 +155,43 @@ def library_table(census: Census, path: str, user_code: UserCode, item: Any = No
             or _holder_calls(holders, user_names, any_name=True)[0]
         )
         return LibraryTable(root_module.partition(".")[0], calls)
+    return _table_of_holders(holders, calls, path, user_code)
+
+
+def _table_of_holders(
+    holders: Sequence[_Holder], calls: tuple[str, ...], path: str, user_code: UserCode
+) -> LibraryTable:
+    """Return the table that objects of a library hold, with the remedy that is surest.
+
+    This is its calls; else an argument to leave out, a bound to set, or calls without a word for a release.
+
+    Args:
+        holders: the objects of the library that hold the table, innermost first.
+        calls: calls of their methods that release objects of the table; empty if there are none.
+        path: path of the table.
+        user_code: the code of the user's.
+    """
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_code.given_names)
     bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, user_code)
     if not (calls or argument or bounds):
-        calls = _holder_calls(holders, user_names, any_name=True)[0]
-    is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
-    holder = holders[0].code_name if is_of_item else holders[-1].code_name
-    return LibraryTable(_library_of_class(holders[0].kind, modules), calls, argument, bounds, holder)
+        calls = _holder_calls(holders, user_code.names, any_name=True)[0]
+    # The innermost holder is the item; otherwise the program has a name for the outermost.
+    has_item_calls = any(call.startswith("item.") for call in calls)
+    holder = holders[0].code_name if has_item_calls else holders[-1].code_name
+    library = _library_of_class(holders[0].kind, user_code.modules)
+    return LibraryTable(library, calls, argument=argument, bounds=bounds, holder=holder)
 
 
 def _library_of_class(kind: type, modules: Container[str]) -> str:
-    """The package of a class, or of the nearest base class that is not the user's."""
+    """Return the package of a class, or of the nearest base class that is not the user's."""
     owner = next((owner for owner in mro(kind) if full_name(owner)[0] not in modules), kind)
     return full_name(owner)[0].partition(".")[0]
 
 
 def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> LibraryTable | None:
-    """The queue of a library, with the methods of its holder that take items out; None if the user's code made it.
+    """Return the queue of a library, with the methods of its holder that take items out.
 
-    That is so if the holder got it as an argument of its constructor.
+    None if the holder got the queue as an argument of its constructor: then the user's code made it.
 
     Args:
         library: name of the package.
@@ -180,8 +199,9 @@ def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> Libra
         path: path of the queue.
     """
     if not holders:
-        return LibraryTable(library, (), is_queue=True)
+        return LibraryTable(library, calls=(), is_queue=True)
     kind, names, code_name = holders[0]
+    # The constructor of the class, and those of its base classes.
     constructors = map(plain_function, (class_dict(owner).get("__init__") for owner in mro(kind)))
     attribute = path.rpartition(".")[2]
     if any(attribute in stored_parameters(function.__code__) for function in constructors if function is not None):
@@ -193,28 +213,30 @@ def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> Libra
 
 
 def _takes(value: Any, names: frozenset[str]) -> bool:
-    """Whether a function calls a method that takes an item out of what one of the names stands for."""
+    """Return whether a function calls a method, such as `get`, of an object for which one of the names stands."""
     function = plain_function(value)
     calls = () if function is None else code_use(function.__code__).calls
-    return any(first_word(name) in _TAKING and not names.isdisjoint(before) for name, before in calls)
+    return any(first_word(name) in _TAKING and not names.isdisjoint(receivers) for name, receivers in calls)
 
 
 def _library_holders(census: Census, path: str, modules: Container[str]) -> tuple[list[_Holder], frozenset[str], bool]:
-    """The objects of a library that hold a table, innermost first, all names on the way, and whether it is the user's.
-
-    The first of them is the table itself if it is an object whose attributes grow.
+    """Find the objects of a library that hold a table, from the table up to the first object of the user's.
 
     Args:
         census: census with references to its containers.
         path: path of the table.
         modules: names of the user's modules.
+
+    Returns:
+        The objects, innermost first, with the table itself if its attributes grow; all names on the way from them to
+        the table; and whether an object of the user's holds them.
     """
     holders: list[_Holder] = []
     names, hops_of_child = frozenset[str](), ""
     named_holdings = zip(chain_of_holdings(census, path), holder_names(census, path, modules), strict=True)
     for holding, name in reversed(list(named_holdings)):
         holder, hops = census.live[holding.path], path.removeprefix(holding.path)
-        if not hops and holding.kind != "object":
+        if not hops and holding.kind != "object":  # the table itself, which is no holder unless its attributes grow
             continue
         is_class = issubclass(type(holder), type)
         kind = holder if is_class else type(holder)
@@ -223,23 +245,25 @@ def _library_holders(census: Census, path: str, modules: Container[str]) -> tupl
         hops_of_child = hops
         if full_name(kind)[0] in modules and not _is_set_by_library(kind, hops, modules):
             return holders, names, True
+        # A list or a dict on the way has no method of the library.
         if full_name(kind)[0] not in USED_AS_CONTAINERS:
-            # Of an object whose attributes grow, a method may release any of them, or all by `delattr(self, name)`.
-            released = names if hops else frozenset({SELF, *(name for name, _ in named_entries(instance_dict(holder)))})
-            holders.append(_Holder(kind, released, NO_NAME if is_class else name))
+            table_names = names
+            if not hops:  # the table itself: a method may release any attribute, or all by `delattr(self, name)`
+                table_names = frozenset({SELF, *(attribute for attribute, _ in named_entries(instance_dict(holder)))})
+            holders.append(_Holder(kind, table_names, code_name=NO_NAME if is_class else name))
     return holders, names, False
 
 
 def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
-    """Whether the attribute that leads from an object of a class of the user's is one of a library's class below it.
+    """Return whether an attribute of a user's object is a library's, as is the first of its classes that uses it.
 
     Args:
         kind: the class of the user's.
-        hops: the way from the object: `._handlers['change']`.
+        hops: the way from an object of the class, which begins with the attribute: `._handlers['change']`.
         modules: names of the user's modules.
     """
     attribute_match = _NAME.match(hops.removeprefix("."))
-    for owner in mro(kind):
+    for owner in mro(kind):  # the class itself first, then its base classes
         space = class_dict(owner)
         functions = filter(None, map(plain_function, list(space.values())))
         if attribute_match is not None and any(
@@ -250,15 +274,15 @@ def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
 
 
 def _keeping_argument(table: str, keywords: Container[str]) -> str:
-    """The argument with which the user's functions ask for a table by its name, as "save_history" does for "history".
+    """Return an argument of the user's calls that asks for a table by its name: "save_history" for `history`.
 
-    Empty if none of them has such a name in a call.
+    Empty if no call has such an argument.
     """
     return next((f"{verb}_{table}" for verb in _KEEPING if f"{verb}_{table}" in keywords), "")
 
 
 def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
-    """The calls that set a bound on a table, by its outermost holder that has any; else by its constructor."""
+    """Return calls that set a bound on a table: of its outermost holder that has any, else of a constructor."""
     kind, _, code_name = holders[0]
     calls = next(filter(None, map(_bounding_calls, reversed(holders))), ())
     # An object within another of the library is not made by the user's code.
@@ -271,7 +295,9 @@ def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
 
 
 def _lifetime_calls(holders: Sequence[_Holder], user_code: UserCode) -> tuple[str, ...]:
-    """The calls of the user's with an argument, not given yet, by which what is kept ends: "cache.set(..., ttl=...)".
+    """Return calls that the user's code makes, with an argument that makes entries expire: `cache.set(..., ttl=...)`.
+
+    Only arguments that the user's code does not give yet count.
 
     Args:
         holders: the objects of the library that hold the table, innermost first.
@@ -289,34 +315,41 @@ def _lifetime_calls(holders: Sequence[_Holder], user_code: UserCode) -> tuple[st
 
 
 def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
-    """The calls and assignments that set an attribute with which another method compares the length of the table."""
+    """Return the calls and assignments that set the bound of a table: the attribute with which its length is compared.
+
+    Such as `Client(max_messages=...)`, `client.max_messages = max_messages` or `client.set_max_messages(number)`.
+    """
     kind, names, code_name = holder
-    owner, space = code_name.text or class_name(kind), class_namespace(kind, USED_AS_CONTAINERS)
+    owner = code_name.text or class_name(kind)
+    namespace = class_namespace(kind, USED_AS_CONTAINERS)
     # Of a property the function that sets it.
-    setters = {key: value.fset if type(value) is property else value for key, value in space.items()}
-    codes = {key: found.__code__ for key, value in setters.items() if (found := plain_function(value)) is not None}
+    setters = {key: value.fset if type(value) is property else value for key, value in namespace.items()}
+    functions = {key: plain_function(value) for key, value in setters.items()}
+    codes = {key: function.__code__ for key, function in functions.items() if function is not None}
+    # Only methods that take a length, and name something on the way to the table.
     uses = [
         code_use(code) for code in codes.values() if LENGTH in code.co_names and not names.isdisjoint(code.co_names)
     ]
     # The length of the table may stand on either side of a comparison.
     sides = {side for use in uses for pair in use.compared for side in (pair, pair[::-1])}
-    compared = {name for length, bound in sides if LENGTH in length and not names.isdisjoint(length) for name in bound}
+    bounds = {name for length, bound in sides if LENGTH in length and not names.isdisjoint(length) for name in bound}
     calls = []
     for key, code in codes.items():
         for attribute, parameter in stored_parameters(code).items():
-            if attribute not in compared:
+            if attribute not in bounds:
                 continue
             if key == "__init__":
                 calls.append(f"{class_name(kind)}({parameter}=...)")
-            elif type(space[key]) is property:
+            elif type(namespace[key]) is property:
                 calls.append(f"{owner}.{key} = {parameter}")
             elif not key.startswith("_"):
-                calls.append(written_call(owner, key, space[key], is_class=True))
+                calls.append(written_call(owner, key, namespace[key], is_class=True))
     return tuple(sorted(calls)[:MAXIMUM_CALLS])
 
 
 def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
-    """The functions of a package that clear all its caches, such as "jax.clear_caches()", for a table in a cache."""
+    """Return calls that clear all caches of a package, such as "jax.clear_caches()"; empty for a table in no cache."""
+    # A cache of a function's results is known by this method.
     if not any("cache_clear" in class_dict(owner) for holder in holders for owner in mro(holder.kind)):
         return ()
     package = module.partition(".")[0]
@@ -326,7 +359,7 @@ def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
 
 
 def _class_of_root(module: str, root: str) -> type | None:
-    """The class of a module to whose attribute a root leads: of "luigi.task.Register.cache" `Register`, else None."""
+    """Return the class whose attribute a root is: `Register` for "luigi.task.Register.cache"; None for a global."""
     namespace: Mapping[str, Any] = module_namespace(module) or {}
     kind: type | None = None
     for name in root.removeprefix(f"{module}.").split(".")[:-1]:
@@ -338,19 +371,19 @@ def _class_of_root(module: str, root: str) -> type | None:
 
 
 def _names_in_path(path: str) -> frozenset[str]:
-    """The names in a part of a path: `history` and `rows` in `.history[*].rows`."""
+    """Return the names in a part of a path: `history` and `rows` in `.history[*].rows`."""
     return frozenset(_NAME.findall(path))
 
 
 def _module_calls(
     module: str, names: frozenset[str], methods: frozenset[str], user_names: frozenset[str], *, any_name: bool
 ) -> tuple[str, ...]:
-    """The releasing functions, such as "regex.purge()", of the module of a table or the outermost package around it.
+    """Return calls, such as "regex.purge()", of functions that release a table: in its outermost package that has any.
 
     Args:
         module: module of the table.
-        names: names that lead from there to the table.
-        methods: names of methods of the objects there that release the table.
+        names: names on the way from the module to the table.
+        methods: names of methods of the objects on the way that release the table.
         user_names: names in the user's functions.
         any_name: whether a function needs no word for a release in its name.
     """
@@ -363,7 +396,7 @@ def _module_calls(
         user_names=user_names,
         any_name=any_name,
     )
-    packages = accumulate(module.split("."), "{}.{}".format)
+    packages = accumulate(module.split("."), "{}.{}".format)  # `luigi`, then `luigi.task`
     for public in takewhile(lambda package: "._" not in package, packages):  # up to the first private package
         space = module_namespace(public) or {}
         calls = written_calls(public, space, search.releasing_names(space), user_names, is_class=False)
@@ -373,11 +406,11 @@ def _module_calls(
 
 
 def _item_calls(module: str, names: frozenset[str], item: Any, user_names: frozenset[str]) -> tuple[str, ...]:
-    """The methods by which an item of a global table of a module takes itself out: "Widget.close()".
+    """Return calls by which an item of a module's global table takes itself out: "Widget.close()".
 
     Args:
         module: module of the table.
-        names: names that lead from there to the table.
+        names: names on the way from the module to the table.
         item: an item of the table.
         user_names: names in the user's functions.
     """
@@ -397,9 +430,10 @@ def _item_calls(module: str, names: frozenset[str], item: Any, user_names: froze
 def _holder_calls(
     holders: Iterable[_Holder], user_names: frozenset[str], *, any_name: bool
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The calls of methods that release a table, such as "Markdown.reset()", and the names of all such methods.
+    """Return the calls, such as `Markdown.reset()`, by which one holder releases a table, and the names of all methods.
 
-    The calls are those of the outermost holder that has any, as the program has a name for it.
+    The calls are those of the outermost holder that has any, as the program has a name for it; the names are those of
+    the releasing methods of all holders.
 
     Args:
         holders: holders of the table, innermost first.
@@ -416,9 +450,9 @@ def _holder_calls(
         )
         # `del table[key]` is advice only on an object that the program can name.
         found_methods = [name for name in search.releasing_names(space) if code_name.text or name not in DELETIONS]
-        calls = (
-            written_calls(code_name.text or class_name(kind), space, found_methods, user_names, is_class=True) or calls
-        )
+        owner = code_name.text or class_name(kind)
+        # A later holder lies further out.
+        calls = written_calls(owner, space, found_methods, user_names, is_class=True) or calls
         methods |= set(found_methods)
         if SELF in names and calls and code_name.text:  # the table itself, which the program can name
             break

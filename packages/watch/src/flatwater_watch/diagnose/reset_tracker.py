@@ -57,9 +57,15 @@ class ResetTracker:
         for owner in owners:
             if owner.kind in ITEM_KINDS and ITEM not in owner.hops and owner.holding.instances == 1:
                 item_bytes = owner.holding.bytes / max(1, owner.length)
-                container = self._containers.setdefault(
-                    owner.path, _TrackedContainer(owner.hops, owner.kind, owner.length, item_bytes, resident)
+                new_container = _TrackedContainer(
+                    hops=owner.hops,
+                    kind=owner.kind,
+                    greatest_length=owner.length,
+                    item_bytes=item_bytes,
+                    resident_when_found=resident,
                 )
+                # One that is tracked already keeps the results of its checks.
+                container = self._containers.setdefault(owner.path, new_container)
                 container.greatest_length = max(container.greatest_length, owner.length)
 
     @property
@@ -72,7 +78,7 @@ class ResetTracker:
         }
 
     def negligible_paths(self, resident: int) -> set[str]:
-        """Paths of periodically emptied containers whose bytes, when full, are a small part of the growth since.
+        """Return paths of periodically emptied containers whose bytes, when full, are a small part of the growth since.
 
         Args:
             resident: resident bytes of the process now.

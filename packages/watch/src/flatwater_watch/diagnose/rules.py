@@ -30,11 +30,12 @@ class Rule(NamedTuple):
     """Address of the library's page that says so; empty if none is noted."""
 
     def advice(self, names: Mapping[str, str]) -> str:
-        """The remedy, then what is known of the library, with the page.
+        """Return the remedy, then what is known of the library, with the page.
 
         Args:
             names: texts for the places of the remedy, by the word before the colon.
         """
+        # A place such as `{Session:session}` without a text gets the word behind its colon.
         fix = _PLACE.sub(lambda place: names.get(place[1], place[2]), self.fix)
         return f"{fix} {self.fact}{f' See {self.page}' if self.page else ''}"
 
@@ -165,7 +166,7 @@ _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 
 
 def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
-    """The rule for a container; None if none is known.
+    """Return the rule for a container; None if none is known.
 
     Rules for the attributes on its path come first, the deepest first; then rules for its items; then for its root.
 
@@ -175,14 +176,16 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
         items: newest items of the container.
     """
     keys: list[str] = []
+    root_keys = [root]
     for holder, name in reversed(hops):
         keys += _attribute_rule_keys(type(holder), name)
-        # A rule holds for objects that the library keeps, not for an attribute of a user's object that it keeps.
+        # A rule holds for objects that the library keeps, not for an attribute of a user's object that it keeps: so
+        # rules for what lies above that object, the root included, do not count.
         if name and _is_user_class(type(holder)):
-            root = ""
+            root_keys = []
             break
-    keys += [key for item in items[-1:] for key in _item_keys(item)]
-    for key in [*keys, root]:
+    item_keys = [key for item in items[-1:] for key in _item_keys(item)]  # the newest item stands for all
+    for key in [*keys, *item_keys, *root_keys]:
         rule = _find_rule_by_key(key)
         if rule is not None:
             return rule
@@ -190,7 +193,7 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
 
 
 def find_native_rule(kind: type) -> Rule | None:
-    """The rule for an object of a class at whose line memory of C grows; None if none is known."""
+    """Return the rule for an object of a class at whose line memory of C grows; None if none is known."""
     keys = (f"({'.'.join(full_name(owner))})" for owner in mro(kind))
     return next((rule for key in keys if (rule := _find_rule_by_key(key)) is not None), None)
 
@@ -208,7 +211,7 @@ def _attribute_rule_keys(kind: type, name: str) -> Iterable[str]:
 
 
 def _is_user_class(kind: type) -> bool:
-    """Whether a class is made in a file of the user's."""
+    """Return whether a class is made in a file of the user's."""
     module, _ = full_name(kind)
     file = (module_namespace(module) or {}).get("__file__")
     return module == "__main__" or (type(file) is str and is_user_file(file))
@@ -226,7 +229,7 @@ def _item_keys(item: Any) -> Iterable[str]:
 
 
 def _find_rule_by_key(key: str) -> Rule | None:
-    """The rule whose place is the key or matches it with `*`; None if there is none for the library's version."""
+    """Return the rule whose place is the key, or matches it with `*`; None without one for the library's version."""
     rule = _BY_PLACE.get(key)
     if rule is None:
         rule = next((pattern for pattern in _PATTERNS if _matches_pattern(pattern.place, key)), None)
@@ -234,18 +237,20 @@ def _find_rule_by_key(key: str) -> Rule | None:
 
 
 def _matches_pattern(place: str, key: str) -> bool:
-    """Whether a key matches a place that begins or ends with `*`."""
+    """Return whether a key matches a place that begins or ends with `*`."""
     return key.endswith(place[1:]) if place.startswith("*") else key.startswith(place[:-1])
 
 
 def _fits_loaded_version(rule: Rule) -> bool:
-    """Whether the loaded library has one of the versions of a rule; True also if its version is not known."""
+    """Return whether the loaded library has one of the versions of a rule; True also if its version is not known."""
     if not rule.versions:
         return True
     bound_match = _VERSION.fullmatch(rule.versions)
     package_match = re.search(r"\w+", rule.place)
-    names = None if package_match is None else module_namespace(package_match[0])
-    loaded_version = [int(part) for part in re.findall(r"\d+", plain_text((names or {}).get("__version__")))[:3]]
+    namespace = None if package_match is None else module_namespace(package_match[0])
+    version_text = plain_text((namespace or {}).get("__version__"))
+    # Three numbers at most: those behind them are of builds, such as `cu121`.
+    loaded_version = [int(part) for part in re.findall(r"\d+", version_text)[:3]]
     if bound_match is None or not loaded_version:
         return True
     version_bound = [int(part) for part in bound_match[2].split(".")]

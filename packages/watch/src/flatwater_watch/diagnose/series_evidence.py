@@ -59,7 +59,10 @@ def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, mini
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """The slope of a drift of at least `minimum` bytes, else None, by stricter numbers: no object holds this growth."""
+    """Return the slope of a drift of at least `minimum` bytes, else None; more points and confidence must prove it.
+
+    Stricter than for owners, as no object holds this growth.
+    """
     return drift_slope(
         steps, values, minimum=minimum, fewest=DRIFT.minimum_points_without_object, confidence=DRIFT.confidence
     )
@@ -78,7 +81,7 @@ def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T |
 
 
 def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
-    """The evidence on leaves of the declared state, such as a buffer, that are being filled, or that drift.
+    """Return the evidence on leaves of the declared state, such as a buffer, that are being filled, or that drift.
 
     A leaf is judged for drift only if all declared state together drifts; its minimum rise is an equal part of the
     bytes that are material for the process.
@@ -92,6 +95,7 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> li
         slope = None
         if state_drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
+        # A leaf of a known size needs less proof, as it only rises while it is being filled.
         if slope is None and planned_bytes is not None and size < planned_bytes:
             slope = filling_slope(series.steps, series.values, latest_step=reading.step, minimum=material_bytes)
         if slope is not None:
@@ -100,23 +104,25 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> li
 
 
 def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
-    """The evidence on phases that the last few judgements all found to become slower; updates `history.drift_counts`.
+    """Return the evidence on phases that the last few judgements all found to become slower.
 
-    A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at every fourth only, as one more changes little.
+    Updates `history.drift_counts`. A series of more than `POINTS_JUDGED_ALWAYS` readings is judged only at every fourth
+    reading, to save time.
     """
     causes = []
+    # Each phase is a group of its own, so that only some phases are judged at a reading: see `judges_group`.
     for group, phase in enumerate(reading.rates):
         series = history.phase_costs.get(phase)
         # A phase that has taken no step yet has no series.
         if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or history.judges_group(group)):
-            slower = _count_repeats_(history, f"phase {phase}", find_slowdown(series))
-            if slower is not None:
-                causes.append(phase_evidence(phase, slower))
+            slowdown = _count_repeats_(history, f"phase {phase}", find_slowdown(series))
+            if slowdown is not None:
+                causes.append(phase_evidence(phase, slowdown))
     return causes
 
 
 def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
-    """The evidence, at the end, on freed memory that the allocator keeps; empty if that is not most of the growth.
+    """Return the evidence, at the end, on freed memory that the allocator keeps; empty if it is not most growth.
 
     Two judgements in a row are enough: with the last reading and without it.
 
@@ -127,7 +133,8 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: s
     """
     free, resident, minimum_rise = history.free, history.resident, reading.material_bytes
     warm_up_end = len(free.steps) // ENDING.warm_up_divisor
-    kept_growth, growth = (series.values[-1] - series.values[warm_up_end] for series in (free, resident))
+    kept_growth = free.values[-1] - free.values[warm_up_end]
+    growth = resident.values[-1] - resident.values[warm_up_end]
     if growth < minimum_rise or kept_growth < OWNING.explained_share * growth:
         return []
     slope = _line_or_jump_drift(free.steps, free.values, minimum_rise)
@@ -138,16 +145,17 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: s
 
 
 def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """The slope of a drift of all points, or else of one point for each jump; None if neither drifts."""
+    """Return the slope of a drift of all points, or else of one point for each jump; None if neither drifts."""
     # A heap whose holes are filled again grows in jumps, as each round needs a little more than the round before.
     return _strict_drift(steps, values, minimum) or _strict_drift(*jump_points(steps, values, minimum), minimum)
 
 
 def slowdown_evidence_at_end(history: ReadingHistory) -> list[Evidence]:
-    """The evidence, at the end, on phases that become slower: judged with the last reading, and again without it."""
+    """Return the evidence, at the end, on phases that become slower both with the last reading and without it."""
     causes = []
     for phase, series in history.phase_costs.items():
-        slower = find_slowdown(series)
-        if slower is not None and find_slowdown(Series(series.steps[:-1], series.values[:-1])) is not None:
-            causes.append(phase_evidence(phase, slower))
+        slowdown = find_slowdown(series)
+        earlier_series = Series(series.steps[:-1], series.values[:-1])
+        if slowdown is not None and find_slowdown(earlier_series) is not None:
+            causes.append(phase_evidence(phase, slowdown))
     return causes

@@ -43,7 +43,7 @@ EvidenceByOwner = Mapping[str, Evidence]
 
 
 def is_suspicious(history: ReadingHistory, known_causes: EvidenceByOwner, reading: Reading) -> bool:
-    """Whether memory that no finding explains has risen lately: no proof, but worth a census."""
+    """Return whether memory that no finding explains has risen lately: no proof, but worth a census."""
     return any(
         has_recent_rise(_unexplained_values(series, known_causes), reading.material_bytes)
         for series in _object_series(history)
@@ -51,15 +51,16 @@ def is_suspicious(history: ReadingHistory, known_causes: EvidenceByOwner, readin
 
 
 def find_drift(history: ReadingHistory, known_causes: EvidenceByOwner, reading: Reading) -> tuple[bool, Slope]:
-    """Whether memory that no finding explains drifts, and the recent slope of all growth, explained or not.
+    """Return whether memory that no finding explains drifts, and the recent slope of all growth, explained or not.
 
-    The slope is that of the series that drifts, or of the unaccounted bytes if none does.
+    The slope is that of the series that drifts, or of the unaccounted bytes if none does. A series drifts if all its
+    points do, or one point for each jump.
     """
     minimum_rise = reading.material_bytes
     for series in _object_series(history):
         values = _unexplained_values(series, known_causes)
-        point_series = ((series.steps, values), jump_points(series.steps, values, minimum_rise))
-        if any(drift_slope(*points, minimum=minimum_rise) is not None for points in point_series):
+        all_points, points_of_jumps = (series.steps, values), jump_points(series.steps, values, minimum_rise)
+        if any(drift_slope(*points, minimum=minimum_rise) is not None for points in (all_points, points_of_jumps)):
             return True, recent_slope(series)
     return False, recent_slope(history.unaccounted)
 
@@ -67,7 +68,7 @@ def find_drift(history: ReadingHistory, known_causes: EvidenceByOwner, reading: 
 def native_growth_evidence(
     history: ReadingHistory, reading: Reading, growth: Growth, explained_rate: float, *, at_end: bool = False
 ) -> list[Evidence]:
-    """The evidence on growth that no object holds, if it is certain.
+    """Return the evidence on growth that no object holds, if it is certain.
 
     Args:
         history: readings.
@@ -91,7 +92,9 @@ def native_growth_evidence(
     if slope is None or slope.per_step - explained_rate <= (1 - OWNING.explained_share) * slope.per_step:
         return []
     open_slope = Slope(
-        slope.per_step - explained_rate, max(0.0, slope.low - explained_rate), slope.high - explained_rate
+        per_step=slope.per_step - explained_rate,
+        low=max(0.0, slope.low - explained_rate),
+        high=slope.high - explained_rate,
     )
     return [unowned_evidence("native", open_slope, growth)]
 
@@ -102,12 +105,12 @@ def comparison_limit(history: ReadingHistory) -> int:
 
 
 def _is_native_certain(history: ReadingHistory) -> bool:
-    """Whether enough judgements in a row found that unaccounted memory drifts."""
+    """Return whether enough judgements in a row found that unaccounted memory drifts."""
     return history.drift_counts["native"] >= DRIFT.judgements_in_row
 
 
 def _object_series(history: ReadingHistory) -> tuple[Series, ...]:
-    """The series that rise when objects are kept: unaccounted bytes, those that the C allocator gave, and children.
+    """Return the series that rise when objects are kept: unaccounted bytes, those of the C allocator, and children.
 
     Pages of files come in with the code of libraries as well, so that they count once they drift.
     """
@@ -116,7 +119,7 @@ def _object_series(history: ReadingHistory) -> tuple[Series, ...]:
 
 
 def _unexplained_values(series: Series, known_causes: EvidenceByOwner) -> list[float]:
-    """Values of a series, in bytes, less the growth that findings explain, which is raised as their rates may err."""
+    """Return the values of a series, in bytes, less the growth that findings explain."""
     rates = (cause.drift.per_step for cause in known_causes.values() if cause.holders or cause.verdict == "native")
-    rate = sum(rates) / OWNING.explained_share
+    rate = sum(rates) / OWNING.explained_share  # more than their sum, as rates may err
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

@@ -133,10 +133,10 @@ def sync_file(path: Path) -> None:
 
 
 def stray_files(folder: Path, file_name: str = "") -> list[Path]:
-    """Return the temporary files that dead writers left in a folder, or those for `file_name` only if it is given."""
+    """Return the temporary files that dead writers left in a folder; only those for `file_name` if it is given."""
     if not folder.is_dir():
         return []
-    # The names that `replace_whole` makes.
+    # The names that `replace_whole` makes: a dot, the file's name, 8 hexadecimal digits and the suffix.
     pattern = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
     return [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name) and _is_abandoned(path)]
 
@@ -154,7 +154,7 @@ def _is_abandoned(path: Path) -> bool:
     """Return whether a temporary file has no living writer that holds its lock."""
     try:
         with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back when the file is closed
     except OSError:  # a living writer holds the lock or has just renamed the file, or the disk has no locks
         return False
     return True

@@ -122,10 +122,10 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
 
 
 def _is_own_name(path_names: tuple[str, ...]) -> bool:
-    """Return whether Flatwater writes such files in a folder of its own.
+    """Return whether Flatwater itself writes files of this name in the folder of a run, a sweep or a study.
 
     Args:
-        path_names: names on the path from this folder to a file, such as `("checkpoints", "3.ckpt")`.
+        path_names: names on the path from that folder to the file, such as `("checkpoints", "3.ckpt")`.
     """
     first_name, *further_names = path_names
     if further_names:
@@ -164,6 +164,7 @@ def _find_objections(path: Path, kind: OutputKind, run_default: Path | None) -> 
         yield f"no file can be written there: its name {short_repr(path.name)} has characters that none should have."
     try:
         target = path.parent.resolve() / path.name
+        _check_name_length(target)
         mode = _file_mode(target)
         head = _read_head(target) if stat.S_ISREG(mode) else b""
     except (OSError, RuntimeError, ValueError) as fault:  # too long a name, links in a circle, a NUL character
@@ -184,11 +185,19 @@ def _find_objections(path: Path, kind: OutputKind, run_default: Path | None) -> 
         yield f"the file that is there is not {kind.name}, and is not replaced. Name another one, or remove it."
 
 
+def _check_name_length(place: Path) -> None:
+    """Check that a file with this name can be written: `replace_whole` first writes to a file with a longer name.
+
+    Raises:
+        OSError: the name of the temporary file is too long.
+    """
+    random_part = "0" * 8  # as long as that of `replace_whole`, of 4 bytes in hexadecimal digits
+    with suppress(FileNotFoundError):
+        place.with_name(f".{place.name}.{random_part}{TEMPORARY_SUFFIX}").lstat()
+
+
 def _file_mode(place: Path) -> int:
     """Return the mode of an existing file, as of `lstat`; 0 if there is none."""
-    # `replace_whole` first writes to a temporary file with a longer name: `lstat` raises OSError if it is too long.
-    with suppress(FileNotFoundError):
-        place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:
         return place.lstat().st_mode
     except FileNotFoundError:
@@ -266,7 +275,7 @@ def write_fallback(name: str, content: bytes) -> Path | None:
 
     No link is followed, as others may write to the folders above.
     """
-    with suppress(OSError):
+    with suppress(OSError):  # the working folder may be read-only, or its disk full
         with suppress(FileExistsError):
             KEPT_FOLDER.mkdir()
         return _create_file(KEPT_FOLDER, name, content)
@@ -295,7 +304,7 @@ def _open_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
         held_path = Path(f"/proc/self/fd/{descriptor}")
-        yield held_path if held_path.exists() else folder
+        yield held_path if held_path.exists() else folder  # /proc may be missing
     finally:
         os.close(descriptor)
 

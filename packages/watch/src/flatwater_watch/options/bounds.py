@@ -36,9 +36,9 @@ class Bounds:
         if not isinstance(value, Real):
             return value in self.words
         number: Any = value
-        low = self.low < number if self.above else self.low <= number
-        high = number < self.high if self.below else number <= self.high
-        return bool(low and high)  # NaN is below nothing and above nothing, and the ends are finite
+        is_high_enough = self.low < number if self.above else self.low <= number
+        is_low_enough = number < self.high if self.below else number <= self.high
+        return bool(is_high_enough and is_low_enough)  # NaN is below nothing and above nothing, and the ends are finite
 
     def __str__(self) -> str:
         """Return the bounds in words: `a number from 0 to 1,000,000 or auto`, or `a number above 0 and at most 1`."""
@@ -80,7 +80,7 @@ def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
     for name, value in values.items():
         path = f"{table}.{name}" if table else name
         items = list(_items_with_paths(path, value))
-        if name in bounds:
+        if name in bounds:  # a bound of a tuple holds for each of its items
             for item_path, number in items:
                 require(bounds[name].allows(number), item_path, number, str(bounds[name]))
         for item_path, text in items:
@@ -96,7 +96,10 @@ def bounds_of(cls: type) -> Mapping[str, Bounds]:
 
 
 def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
-    """Return the metadata of one type in an annotation and the annotations within it, the outermost first."""
+    """Return the metadata of one type in an annotation and the annotations within it, the outermost first.
+
+    Of `Annotated[int, Bounds(0, 9)] | None` and the type `Bounds`, it is `[Bounds(0, 9)]`.
+    """
     extras = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     own_extras = [extra for extra in extras if isinstance(extra, kind)]
     return own_extras + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]

@@ -50,7 +50,10 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
 
 
 def variant_class(cls: type[Any], values: Mapping[str, Any]) -> type[Any]:
-    """Return the class to build from values: `cls`, or a variant with more settings, of its `__variant__`."""
+    """Return the class to build from values: what `cls.__variant__(values)` returns, if a class has that; else `cls`.
+
+    A variant has further settings, such as those of the algorithm that the values name.
+    """
     has_variants = any("__variant__" in vars(owner) for owner in cls.__mro__)
     variant: type[Any] = cls.__variant__(values) if has_variants else cls
     return variant
@@ -69,6 +72,7 @@ def absent_settings(cls: type[Any]) -> Mapping[str, str]:
 
 def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
     """Make a class a frozen dataclass, whose instances are checked: each field, then by the class's own rules."""
+    # The class's own `__post_init__`, or that of its nearest base class.
     declared_check: Callable[[object], None] | None = next(
         (vars(owner)["__post_init__"] for owner in cls.__mro__ if "__post_init__" in vars(owner)), None
     )
@@ -102,6 +106,7 @@ def _own_docs(cls: type) -> dict[str, str]:
     if not isinstance(body, ast.ClassDef):
         return {}
     docs = {}
+    # Each statement with the next one: the last has none.
     for statement, next_statement in zip(body.body, body.body[1:], strict=False):
         match statement, next_statement:  # a field, and a text below it
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

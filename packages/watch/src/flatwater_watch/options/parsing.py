@@ -57,6 +57,7 @@ def read_options(
         epilog: help after the docstring of the class.
         last_fields: fields that the help shows after the others.
     """
+    # The help names a word by its field, and takes no comment of the source for a text on a field.
     markers: list[Any] = [tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff]
     if default is None:
         # Without `--no-` flags: they turn off settings that a file has turned on, and here is no file.
@@ -87,9 +88,10 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
     kinds = {field.name: hints[field.name] for field in fields(interface)}  # each command is a dataclass
     extras = {name: kind.__metadata__ for name, kind in kinds.items() if get_origin(kind) is Annotated}
     positional_names = [name for name, values in extras.items() if tyro.conf.Positional in values]
-    # A field of a tuple type takes any number of words.
+    # A field of a tuple type takes any number of words. The first argument of `Annotated` is the type itself.
     takes_many = any(get_origin(get_args(kinds[name])[0]) is tuple for name in positional_names)
     words = list(takewhile(lambda word: not word.startswith("-"), options))
+    # With `--help` any words are fine, as nothing is run.
     if takes_many or len(words) <= len(positional_names) or not _HELP.isdisjoint(options):
         return
     extra_word, shown_names = words[len(positional_names)], " and ".join(map(str.upper, positional_names))
@@ -126,6 +128,7 @@ def _wrap_paragraphs(text: str) -> str:
     wrapped_text = ""
     for paragraph in text.split("\n\n"):
         indent = "  " if paragraph.startswith("$ ") else ""
+        # A command stands right below the paragraph that explains it.
         gap = ("\n" if indent else "\n\n") if wrapped_text else ""
         # tyro joins lines again, but not lines that begin with a space.
         wrapped_text += gap + textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
@@ -194,7 +197,14 @@ def _field_spec(
 
 
 def _add_markers(kind: Any, field: Field[Any], default: object, *, is_in_table: bool) -> Any:  # noqa: ANN401  (types)
-    """Add tyro's markers to the type of a field; `is_in_table`: it is a setting, not a command's own option."""
+    """Add the markers to the type of a field by which tyro hides it, or leaves out words of its help.
+
+    Args:
+        kind: type of the field.
+        field: the field.
+        default: its default.
+        is_in_table: whether the field is a setting, not a command's own option.
+    """
     has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
     if field.metadata or has_one_choice:  # a hidden field, see `plain.HIDDEN_FIELD`, or nothing to choose
         kind = Annotated[kind, tyro.conf.Suppress]
@@ -232,6 +242,7 @@ def _number_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | Non
 
 
 def _parse_number(kind: type[int] | type[float], word: str) -> float:
+    """Convert a word to a number; the ValueError of any other word says what is expected."""
     try:
         return kind(word)
     except ValueError as error:
@@ -259,6 +270,7 @@ def _optional_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     kind = options[0]
 
     def parse(word: str) -> object:
+        """Convert a word to a value of the type X, or to None."""
         if word == "None":
             return None
         if kind is int:
@@ -274,6 +286,6 @@ def _one_word_spec(metavar: str, parse: Callable[[str], object]) -> PrimitiveCon
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: parse(words[0]),
-        is_instance=lambda _: True,
+        is_instance=lambda _: True,  # any default is taken as it is
         str_from_instance=lambda value: [str(value)],
     )

@@ -18,7 +18,7 @@ HIDDEN_FIELD = {"hidden": True}
 
 
 def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
-    """Read the options into an instance of a command's dataclass; None if a word is not plain, and tyro must read them.
+    """Read the options into an instance of a command's dataclass; None if a word is not plain, so that tyro reads them.
 
     Raises:
         ConfigError: a value is out of bounds.
@@ -28,7 +28,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
     kinds = {f"--{field.name}": hints[field.name] for field in fields(interface) if not field.metadata}  # type: ignore[arg-type]
     try:
         values = dict(_read_pairs(kinds, iter(options)))
-    except (KeyError, ValueError, StopIteration, RuntimeError):
+    except (KeyError, ValueError, StopIteration, RuntimeError):  # as `_read_pairs` raises for a word that is not plain
         return None
     if len(values) < sum(word.startswith("--") for word in options):  # an option is given twice, which tyro refuses
         return None
@@ -40,7 +40,8 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
 def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
     """Yield the options as pairs of field and value; `kinds` has types by option, such as `--fail_if_grows`.
 
-    An option that is not plain raises KeyError or ValueError; a missing word, RuntimeError, as `next` fails here.
+    An option that is not plain raises KeyError or ValueError. A missing word raises RuntimeError: Python makes that of
+    the StopIteration of `next` in a generator.
     """
     for word in words:
         name, equals, value = word.partition("=")
@@ -72,6 +73,7 @@ def _parse_value(kind: Any, word: str, *, is_joined: bool) -> Any:  # noqa: ANN4
     alternatives = [alternative for alternative in get_args(kind) if alternative is not NoneType]
     if len(alternatives) == 1:  # X | None
         return None if word == "None" else _parse_value(alternatives[0], word, is_joined=is_joined)
+    # A URL is left to the parser, which refuses it: `s3://bucket` would become a folder with the name `s3:`.
     is_url = kind is Path and "://" in word
     if is_url or kind not in {str, int, float, Path}:
         raise ValueError(word)

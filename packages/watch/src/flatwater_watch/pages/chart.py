@@ -126,7 +126,7 @@ class Axis:
     """Names instead of numbers, from below or from the left; marks give a name as their place."""
 
     def place_values(self, values: Sequence[Any]) -> list[Any]:
-        """Return the values with the numbers of rows for their names; other values are unchanged."""
+        """Return the places of marks on this axis: for the name of a row its number, any other value as it is."""
         numbers: dict[Hashable, int] = {name: number for number, name in enumerate(self.rows)}
         return [numbers.get(value, value) for value in values]
 
@@ -152,7 +152,7 @@ class Chart:
 
     @property
     def vertical(self) -> Axis:
-        """The y axis as it is drawn: if it is fitted to curves alone, with a minimum span, so that noise looks flat."""
+        """The y axis as it is drawn: an axis that is fitted to curves has a minimum span, so that noise looks flat."""
         curves = [mark for mark in self.marks if isinstance(mark, Line) and not mark.stacked]
         values = [value for curve in curves for value in finite_or_none(curve.y) if value is not None]
         # Only an axis that fits itself to its values makes a small noise look large.
@@ -163,7 +163,7 @@ class Chart:
         minimum_span = MINIMUM_SPAN_SHARE * max(map(abs, values))
         if max(values) - min(values) >= minimum_span:
             return self.y
-        middle = (min(values) + max(values)) / 2
+        middle = (min(values) + max(values)) / 2  # the curves stay in the middle of the wider axis
         return replace(self.y, span=(middle - minimum_span / 2, middle + minimum_span / 2))
 
 

@@ -17,7 +17,7 @@ def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
 def byte_unit(values: Iterable[float]) -> tuple[str, int]:
     """Return the name and the bytes of the unit for an axis, such as `("MiB", 1048576)`.
 
-    It is the largest unit in which the largest value is at least 1.
+    It is the largest unit in which the largest value is at least 1; bytes if there is none.
     """
     largest = max((abs(value) for value in values), default=0)
     return next(((name, size) for name, size in UNITS if largest >= size), UNITS[-1])

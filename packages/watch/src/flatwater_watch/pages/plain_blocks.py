@@ -23,7 +23,7 @@ from flatwater_watch.pages.blocks import Block, Card, Cards, Folded, Heading, Li
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
 from flatwater_watch.sanitize import escape_controls, short_repr
 
-NAME, DATE = "is", "date"
+CLASS_KEY, DATE_KEY = "is", "date"
 """Keys of the class in the mapping of a block, and of the only item in the mapping of a date."""
 KINDS: Mapping[str, type] = {
     kind.__name__: kind
@@ -37,7 +37,7 @@ _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
 _LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
 """Addresses that a link may have: a page of the web, or a file in the same folder; no script."""
 MAXIMUM_PIXELS = 4096
-_WRITTEN_NAMES = {
+_NAMES_IN_FILES = {
     "hover_text": "said",
     "horizontal": "across",
     "in_front": "front",
@@ -45,7 +45,7 @@ _WRITTEN_NAMES = {
     "vertical_lines": "uprights",
 }
 """Name of a field -> its name in files, which is that of earlier versions."""
-_FIELD_BY_WRITTEN_NAME = {written: name for name, written in _WRITTEN_NAMES.items()}
+_FIELD_BY_NAME_IN_FILES = {name_in_files: field for field, name_in_files in _NAMES_IN_FILES.items()}
 SequenceType = get_origin(Sequence[int])
 
 
@@ -66,7 +66,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
         case Real():
             return float(value) if isfinite(value) else None
         case date():
-            return {DATE: value.isoformat()}
+            return {DATE_KEY: value.isoformat()}
     return _mapping_or_list(value)
 
 
@@ -78,11 +78,11 @@ def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
     """
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
         content = {
-            _WRITTEN_NAMES.get(field.name, field.name): to_plain(getattr(value, field.name))
+            _NAMES_IN_FILES.get(field.name, field.name): to_plain(getattr(value, field.name))
             for field in fields(value)
             if not _is_default(field, getattr(value, field.name))
         }
-        return {NAME: type(value).__name__} | content
+        return {CLASS_KEY: type(value).__name__} | content
     if isinstance(value, Iterable):
         return [to_plain(item) for item in value]
     raise TypeError(f"{short_repr(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
@@ -127,7 +127,7 @@ def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> o
     """
     if origin is Literal and content in kinds:
         return content
-    if origin is SequenceType and isinstance(content, list):
+    if origin is SequenceType and isinstance(content, list):  # its only argument is the type of all items
         return [from_plain(item, kinds[0]) for item in content]
     if origin is tuple and isinstance(content, list) and len(content) == len(kinds):
         return tuple(from_plain(item, kind) for item, kind in zip(content, kinds, strict=True))
@@ -140,6 +140,7 @@ def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a t
     Raises:
         ValueError: the content is of another type.
     """
+    # JSON may write a float without a point, as `1`; and to Python a bool is a number.
     if kind is float and is_number(content) and not isinstance(content, bool):
         return content
     if kind is str and isinstance(content, str):
@@ -153,8 +154,8 @@ def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a t
 
 def _parse_axis_place(content: object) -> object:
     """Convert JSON to a place on an axis: a text, a number, None, or a date, from `{"date": "2013-01-31"}`."""
-    if isinstance(content, dict) and content.keys() == {DATE} and isinstance(content[DATE], str):
-        text = content[DATE]
+    if isinstance(content, dict) and content.keys() == {DATE_KEY} and isinstance(content[DATE_KEY], str):
+        text = content[DATE_KEY]
         return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
     if content is None or is_number(content):
         return content
@@ -169,7 +170,8 @@ def _convert_union(content: object, kinds: Sequence[Any]) -> object:
     """
     for kind in kinds:
         is_block = kind in KINDS.values()
-        if not is_block or (isinstance(content, dict) and content.get(NAME) == kind.__name__):
+        # Of the blocks in the union, only the one that the content names is tried.
+        if not is_block or (isinstance(content, dict) and content.get(CLASS_KEY) == kind.__name__):
             try:
                 return from_plain(content, kind)
             except ValueError:
@@ -184,11 +186,11 @@ def _build_block(kind: type[Any], content: object) -> object:
     Raises:
         ValueError: the content names another class, has an unknown or a missing field, or cannot be drawn.
     """
-    if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
+    if not isinstance(content, dict) or content.get(CLASS_KEY) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints = _field_types(kind.__name__)
     content_by_field: dict[str, object] = {
-        _FIELD_BY_WRITTEN_NAME.get(str(name), str(name)): item for name, item in content.items() if name != NAME
+        _FIELD_BY_NAME_IN_FILES.get(str(name), str(name)): item for name, item in content.items() if name != CLASS_KEY
     }
     if unknown_names := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(unknown_names))}: {kind.__name__} has no such field")
@@ -230,7 +232,8 @@ def _require_drawable(block: object) -> None:
             positions = (*block.starts, *block.ends)
             are_dates = all(isinstance(position, date) for position in positions)
             are_numbers = all(is_number(position) for position in positions)
-            _require(are_dates or are_numbers, "ends", "others")  # a length between two of them is computed
+            # The length of a bar is its end minus its start.
+            _require(are_dates or are_numbers, "ends", "others")
         case Chart() | Grid():
             _require(0 < block.height <= MAXIMUM_PIXELS, "height", block.height)
             _require(block.weight > 0, "weight", block.weight)
@@ -251,7 +254,7 @@ def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Se
     """
     lengths = {*map(len, columns), *(len(column) for column in other_columns if column)}
     _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
-    colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)
+    colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)  # of all points, or of each
     _require(isinstance(mark.colour, str) or len(colours) == len(columns[0]), "colours", len(colours))
     for colour in colours:
         _require(_COLOUR.fullmatch(colour) is not None, "colour", colour)

@@ -28,6 +28,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
     """Return a chart as plotly.js reads it from JSON: its traces and its layout."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _mark_traces(mark, chart)]
     curves = [mark for mark in chart.marks if isinstance(mark, Line)]
+    # A logarithmic axis shows positive values only; their range decides on its marks.
     positive_values = [value for curve in curves for value in finite_or_none(curve.y) if value and value > 0]
     lowest, highest = min(positive_values, default=1.0), max(positive_values, default=1.0)
     # The pointer shows the mark below it, or the values of all curves at its place.
@@ -39,6 +40,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
         "yaxis": _axis_layout(chart.vertical, decades=highest > MINIMUM_LOG_RATIO * lowest),
         "hovermode": "closest" if is_pointwise else "x unified",
         "barmode": _bar_mode(chart.marks),
+        # Gap between bars, as a share of their distance: smaller for rounds, of which there are many.
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
         "shapes": [_vertical_line_shape(place) for place in chart.vertical_lines],
     }
@@ -56,7 +58,7 @@ def _json_values(values: Sequence[Any]) -> list[Any]:
 
 
 def _bar_mode(marks: Sequence[Mark]) -> str:
-    """Return how bars at one place lie: over, on, or next to each other."""
+    """Return the word of plotly.js for how bars at one place lie: over, on, or next to each other."""
     if any(isinstance(mark, Spans) for mark in marks):
         return "overlay"
     return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
@@ -84,7 +86,7 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
                 "y": finite_or_none(mark.y),
                 "text": mark.hover_text,
                 "marker": marker | {"line": {"color": "--card", "width": 1}},
-                "cliponaxis": False,
+                "cliponaxis": False,  # a mark on the edge of the chart is drawn whole
                 "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_text_suffix(mark.hover_text)}",
             }
         case Bars():
@@ -107,10 +109,12 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
     common |= {"type": "scatter", "zorder": int(mark.in_front)}
     if mark.stacked:
         line = {"width": 0.5, "color": mark.colour}
+        # plotly.js stacks the curves with one name of a group.
         return common | {"mode": "lines", "stackgroup": "all", "line": line, "fillcolor": mark.colour}
     line = {"color": mark.colour, "width": mark.width} | ({"dash": "dash"} if mark.dashed else {})
     mode = "markers" if has_no_line else "lines+markers" if mark.dots else "lines"
-    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if has_no_line else 5}}
+    dot_pixels = 7 if has_no_line else 5  # a dot that stands for the whole curve is larger
+    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": dot_pixels}}
 
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
@@ -119,7 +123,7 @@ def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
     positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
     trace |= {"x": values, "y": positions, "orientation": "h"} if mark.horizontal else {"x": positions, "y": values}
-    if mark.labels:
+    if mark.labels:  # beside the ends of the bars, not cut off at the edge, and never made smaller to fit
         trace |= {"textposition": "outside", "cliponaxis": False, "constraintext": "none"}
     place_key, value_key = ("y", "x") if mark.horizontal else ("x", "y")
     # plotly.js fills in `%{y:,.2f}` for each bar. On an axis of named rows, the text begins with the name.
@@ -159,7 +163,7 @@ def _error_bars(mark: Bars) -> dict[str, Any]:
 
 
 def _span_trace(mark: Spans, chart: Chart) -> Trace:
-    """Return the trace of bars from starts to ends, whose lengths are in milliseconds between two dates."""
+    """Return the trace of bars from starts to ends; the length of a bar between dates is in milliseconds."""
     lengths = [
         (end - start).days * DAY_MILLISECONDS if isinstance(start, date) else end - start
         for start, end in zip(mark.starts, mark.ends, strict=True)
@@ -191,7 +195,7 @@ def _vertical_line_shape(place: object) -> dict[str, Any]:
         "type": "line",
         "x0": position,
         "x1": position,
-        "yref": "paper",
+        "yref": "paper",  # 0 is the lower edge of the drawing, and 1 the upper
         "y0": 0,
         "y1": 1,
         "line": line,
@@ -219,12 +223,12 @@ def _axis_layout(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
         layout |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
         layout["range"] = [-0.5, len(axis.rows) - 0.5]  # half a row at both ends, for the bars of the outer rows
     if axis.kind == "round":
-        first, last = axis.span or (0, FEW_POINTS)
+        first, last = axis.span or (0, FEW_POINTS)  # without a span as if there were many rounds
         layout |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW_POINTS else {})
     elif axis.kind == "date":
         layout["type"] = "date"
     elif axis.kind == "log":
-        layout |= {"type": "log"} | ({"dtick": 1} if decades else {})
+        layout |= {"type": "log"} | ({"dtick": 1} if decades else {})  # 1 is a power of ten here
     return layout
 
 
