@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing import active_children
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from brought import Boat
 
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.makers import hand_over_env, name_object
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.trainers.episodes import Episodes, begin_, build_episodes, save_world_state_, step_, view_episodes
@@ -122,8 +124,9 @@ def test_an_info_that_cannot_be_sent_is_refused_and_the_process_goes_on() -> Non
 
 
 def test_a_wrong_name_is_refused_by_the_processes() -> None:
-    with pytest.raises(ConfigError, match='Did you mean "CartPole-v1"'):
+    with close_open_envs(), pytest.raises(ConfigError, match='Did you mean "CartPole-v1"'):
         build("CartPol-v1", 2)
+    assert not active_children()
 
 
 def test_a_process_that_was_killed_is_told() -> None:

@@ -10,6 +10,7 @@ from turns import MAXIMUM_STONES, InfoNim, Nim, OneStone, three
 
 from flatwater.envs.conformance import check_env_conformance
 from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.envs.world import Array
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.config import WrappedConfig
@@ -171,7 +172,7 @@ def test_games_of_pettingzoo_are_played_as_they_come(name: str) -> None:
 
 
 def test_processes_of_their_own_do_not_play_against_policies_of_the_run() -> None:
-    with pytest.raises(ConfigError, match="env_workers: expected 0"):
+    with close_open_envs(), pytest.raises(ConfigError, match="env_workers: expected 0"):
         build_world("turns:Nim", envs=2, foraging=ForagingConfig(), wrapped=WrappedConfig(), workers=1)
 
 
