@@ -122,7 +122,7 @@ LATER = {
     "prepared_zones": _case("shapely", "leak cache native", "_prepared"),
     "replayed_readings": _case("more_itertools", "leak cache", "readings of", "seekable", "_cache"),
     "survey_answers": _case("posthog", "leak", "threads"),
-    "tenant_schemas": _case("thriftpy2", "leak cache", "_thrift_cache"),
+    "tenant_schemas": _case("thriftpy2", "leak cache", "_thrift_cache", "sys.modules"),
     "tick_streams": _case("streamz", "leak", "_global_sinks"),
     "unique_bios": _case("faker", "leak cache", "fake.unique", "UniqueProxy", "_unique_proxy", "_seen"),
     "unread_bus": _case("can", "backlog leak", "buffer", "BufferedReader", "listeners"),
@@ -133,6 +133,12 @@ LATER = {
     "upload_sessions": _case("watchdog", "leak", "_handlers"),
     "upload_jobs": _case("aiojobs", "leak backlog", "scheduler", "store_when_confirmed"),
     "van_positions": _case("rtree", "native leak", "fleet.tree", "rtree"),
+    "linked_facts": _case("pyoxigraph", "native leak", "linked_facts.store"),
+    "product_vectors": _case("faiss", "native leak", "shop.index"),
+    "scripted_rules": _case("lupa", "native leak", "referee.lua"),
+    "shown_adverts": _case("ahocorasick", "native leak", "filters.seen"),
+    "site_plugins": _case("pluginbase", "leak cache", "sys.modules"),
+    "tax_systems": _case("importlib", "leak cache", "sys.modules"),
 }
 """Programs written when the finder was mended, or mended for after one examination: all are seen."""
 

@@ -83,7 +83,7 @@ def test_a_limit_has_a_clock_time_where_its_pace_is_known() -> None:
 
 def test_the_brief_says_what_grows_where_and_what_to_do() -> None:
     assert brief_text(LEAK) == "train.HISTORY grows at train.py:31. Keep the number, not the tensor: `loss.item()`."
-    native = replace(LEAK, verdict="native", owner="memory outside of Python", made_at=None)
+    native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=(), made_at=None)
     assert brief_text(native).startswith("memory outside of Python grows. Keep the number")
     local = replace(LEAK, owner="Agent.learn() in train.py: agent.rows")
     assert brief_text(local).startswith("agent.rows of Agent.learn() grows at train.py:31. ")
@@ -119,7 +119,7 @@ def test_short_code_stays_in_one_line(owner: str, words: list[str]) -> None:
     assert sum(line.count("`x.pop(key)`") + line.count("`a b c`") for line in lines) >= sum("`" in w for w in words)
 
 
-ONE = {"gymnasium's registry", "structlog's WRITE_LOCKS", "train.HISTORIES", "main() in train.py: items"}
+ONE = {"sys.modules", "gymnasium's registry", "structlog's WRITE_LOCKS", "train.HISTORIES", "main() in train.py: items"}
 SEVERAL = {
     "atexit's callbacks",
     "mapped files",

@@ -15,13 +15,14 @@ from flatwater_watch.diagnose.code_names import CodeName
 from flatwater_watch.diagnose.evidence import (
     TOO_LARGE_ADVICE,
     Evidence,
+    LineUse,
     leaf_evidence,
     owner_evidence,
     phase_evidence,
     unowned_evidence,
 )
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.finding_text import growth_end
+from flatwater_watch.diagnose.finding_text import brief_text, growth_end
 from flatwater_watch.diagnose.judge import limit_step, make_findings, make_reportable_findings, merge_same_cause
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.census import Holding
@@ -352,3 +353,16 @@ def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_
     assert judge_lines(made_at=MADE, native_line=same) == judge_lines(made_at=MADE), "the same line, and no native one"
     assert judge_lines(native_line=RISES).what == TABLES.content_words
     assert judge_lines(native_line=RISES).made_at == RISES
+
+
+def test_an_object_of_c_that_the_line_uses_owns_memory_that_no_python_object_has() -> None:
+    use = LineUse("Call `self.tree.delete(id)`.", "main() in shop.py: shop.tree", "Index")
+    unowned = unowned_evidence("native", DRIFT, growth())
+    line = AllocationSite("/home/ada/shop.py", 7, "Shop.add", "native")
+    told, without_line = make_findings([replace(unowned, native_line=line, native_use=use)], growth()), unowned
+    assert (told[0].owner, told[0].holders, told[0].made_at) == (use.owner, ("Index",), line)
+    assert brief_text(told[0]) == "memory inside shop.tree of main() grows at shop.py:7. Call `self.tree.delete(id)`."
+    assert "cannot measure" in told[0].advice
+    assert replace(without_line, native_use=use).native_owner == ""
+    held = replace(owner_evidence(TABLES, steps=1, growth=growth(), drift=DRIFT), native_line=line, native_use=use)
+    assert held.native_owner == "", "its items have the memory"

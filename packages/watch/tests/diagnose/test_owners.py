@@ -70,9 +70,8 @@ def test_losses_kept_with_their_graph(load: Load) -> None:
 
 ORDERS = """
     import asyncio
-    from types import ModuleType
+    import colorsys as HIDDEN  # a census enters no imported module
 
-    HIDDEN = ModuleType("hidden")  # a census enters no module
     HIDDEN.loop, HIDDEN.tasks = asyncio.new_event_loop(), []
 
     async def order(number):
@@ -93,6 +92,7 @@ ORDERS = """
             task.cancel()
         run_once()
         HIDDEN.loop.close()
+        del HIDDEN.loop, HIDDEN.tasks
 """
 
 

@@ -25,6 +25,7 @@ ROOTS = (
     "'s ",
     " in scapy: ",
     "linecache.",
+    "sys.modules",
     "*.",
     "finalizers of ",
     "context variable ",

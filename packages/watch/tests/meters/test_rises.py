@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flatwater_watch.meters import rises as module
-from flatwater_watch.meters.rises import RiseRecorder
+from flatwater_watch.meters.rises import LinePlace, RiseRecorder
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -45,6 +45,10 @@ def keep(size: int) -> int:
     block: int = libc.malloc(size)  # rises here
     ctypes.memset(block, 1, size)
     return block
+
+
+def fill(address: int, size: int) -> None:
+    ctypes.memset(address, 1, size)
 
 
 def borrow(size: int) -> None:
@@ -257,6 +261,43 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
         assert work()
     finally:
         rises.end()
+
+
+def test_a_table_that_is_made_large_at_once_rises_where_it_is_filled() -> None:
+    def work() -> None:
+        for row in range(5):
+            fill(table + row * SIZE, SIZE)
+
+    table = libc.malloc(32 * SIZE)
+    place = record_rises(work).main_line(minimum_share=0.5, minimum_rises=3)
+    libc.free(table)
+    assert place is not None
+    assert place[2] == "fill"
+
+
+def test_the_frame_of_a_line_that_rises_is_passed_on_also_when_it_runs_another_function() -> None:
+    noted: list[tuple[str, int, bool]] = []
+    kept: list[int] = []
+
+    def note(frame: FrameType, line: LinePlace, calls: int) -> None:
+        noted.append((frame.f_code.co_name, calls, frame.f_code.co_qualname == line[2]))
+
+    def work() -> None:
+        for _ in range(2):
+            block = libc.malloc(SIZE) + call_back()
+            kept.append(block)
+
+    def call_back() -> int:
+        return 0
+
+    rises = RiseRecorder(lambda file: file == __file__, note, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
+    assert rises.begin()
+    work()
+    rises.end()
+    for block in kept:
+        libc.free(block)
+    assert noted.count(("work", 1, True)) >= 2
+    assert all(is_of_line for _, _, is_of_line in noted)
 
 
 def test_what_the_watch_gains_itself_is_left_out() -> None:

@@ -39,6 +39,10 @@ NATIVE_LINE_SENTENCE = (
     "What is allocated at this line is not freed, and no object that can be reached holds it: C code does. "
     "`memray run --native` names the C function."
 )
+NATIVE_OBJECT_SENTENCE = (
+    "What is allocated at this line is not freed. Of the objects that it uses, this one alone is of C code and stays; "
+    "how much it keeps, Python cannot measure."
+)
 NOT_ASKED_ADVICE = (
     "Run it longer, or give what a library works with a name of your own (`model = Model(...)`). Your globals, local "
     "variables, tasks and threads do not explain it, and libraries were not asked. `memray run --native` names the C "
@@ -97,6 +101,20 @@ class CurrentContents(NamedTuple):
     """The main content: `120 × float32[64, 504]`."""
 
 
+class LineUse(NamedTuple):
+    """The objects of a line at which memory of C rises, as far as they are known."""
+
+    advice: str = ""
+    """Advice with their calls; empty if none is known."""
+    owner: str = ""
+    """Path of the one object of C that the line calls and that stays, so that it may keep the memory."""
+    class_name: str = ""
+    """Name of its class."""
+
+
+UNKNOWN_USE = LineUse()
+
+
 class SlowSegment(NamedTuple):
     """The segment of a program that has most of a slowdown."""
 
@@ -138,8 +156,8 @@ class Evidence:
     """The line that made the newest contents, from a trace."""
     native_line: AllocationSite | None = None
     """The line that ran while memory rose that no object holds."""
-    native_advice: str = ""
-    """Advice on the objects of that line; empty if none is known."""
+    native_use: LineUse = UNKNOWN_USE
+    """What is known of the objects of that line."""
     contents: CurrentContents | None = None
     """Contents at the newest census; None if they are no more than `holders`, `count` and `what` say."""
     measured: MeasuredGrowth | None = None
@@ -163,6 +181,12 @@ class Evidence:
     def newest_contents(self) -> CurrentContents:
         """Holders and contents at the newest census."""
         return self.contents or CurrentContents(self.holders, self.count, self.what)
+
+    @property
+    def native_owner(self) -> str:
+        """Path of the object of C that may keep memory that no Python object has; empty if none is known."""
+        is_unowned = self.owner == UNOWNED_KINDS["native"][0]
+        return self.native_use.owner if is_unowned and self.native_line is not None else ""
 
     @property
     def has_proof(self) -> bool:

@@ -71,10 +71,15 @@ def _owner_words(finding: Finding) -> str:
     place, is_local, name = finding.owner.rpartition(": ")
     function, _, file = place.rpartition(" in ")
     if not (is_local and function):
-        return finding.owner
+        return _inside_words(finding) + finding.owner
     # The line, which follows in the sentence, names the file.
     is_known_file = finding.made_at is not None and file_name(finding.made_at.file) == file
-    return f"{name} of {function if is_known_file else place}"
+    return f"{_inside_words(finding)}{name} of {function if is_known_file else place}"
+
+
+def _inside_words(finding: Finding) -> str:
+    """Return the words before an owner whose memory lies outside of Python, and which is an object of the program."""
+    return "memory inside " if finding.verdict == "native" and finding.holders else ""
 
 
 def _rate_sentence(finding: Finding) -> str:
@@ -87,7 +92,7 @@ def _rate_sentence(finding: Finding) -> str:
 
 def subject_and_verb(finding: Finding) -> str:
     """Subject and verb: `train.HISTORY grows`, `atexit's callbacks grow`."""
-    return f"{finding.owner} {verb_form(finding, 'grows', 'grow')}"
+    return f"{_inside_words(finding)}{finding.owner} {verb_form(finding, 'grows', 'grow')}"
 
 
 def verb_form(finding: Finding, singular: str, plural: str) -> str:

@@ -6,6 +6,7 @@ growth is divided over these items.
 """
 
 import builtins
+import re
 import types
 from collections import deque
 from collections.abc import Sequence
@@ -34,6 +35,12 @@ _FULLY_COUNTED_MODULES = frozenset({
 """Modules of C whose objects are fully counted by a census, or hold next to nothing."""
 _TYPES_CLASSES = frozenset(id(kind) for kind in vars(types).values() if isinstance(kind, type))
 """Ids of builtin classes that have a name only in `types`: functions, frames, cells."""
+
+
+_ADDRESSES = range(1 << 32, 1 << 47)
+"""Numbers that may be addresses of a process: its heap lies beyond its code, above the first 4 GiB."""
+_POINTER_NAME = re.compile("ptr|pointer|handle|address", re.IGNORECASE)
+"""Names of attributes with an address."""
 
 
 class _Candidate(NamedTuple):
@@ -142,10 +149,13 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
                 continue
             seen_ids.add(id(obj))
             opened_count += 1
-            if _is_handle_class(type(obj)):
+            if is_handle_class(type(obj)):
                 handles.append(obj)
                 break  # one handle for each item, as the growth is divided over items
             opened_object = open_object(obj, walk)
+            if any(_is_address(name, child) for name, child in opened_object.parts):
+                handles.append(obj)  # it stands for the object of C at the address
+                break
             if opened_object is not OPAQUE and opened_object.kind not in {"array", "graph"}:
                 queue.extend(
                     child for name, child in (*opened_object.parts, *opened_object.sampled) if name != ".<class>"
@@ -153,7 +163,12 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
     return handles
 
 
-def _is_handle_class(kind: type) -> bool:
+def _is_address(name: str, value: Any) -> bool:
+    """Return whether an attribute is the address of an object of C, as a function of ctypes or cffi returned it."""
+    return type(value) is int and value in _ADDRESSES and value % 8 == 0 and _POINTER_NAME.search(name) is not None
+
+
+def is_handle_class(kind: type) -> bool:
     """Return whether a class, or one of its base classes, is made in C and may have memory that no census counts."""
     if kind is Callback:  # stands for a function that C code keeps with its arguments, which no census sees
         return True
@@ -166,7 +181,7 @@ def _is_fully_counted(kind: type) -> bool:
     """Return whether a census counts all memory of a class's objects, as for Python's own classes."""
     module, name = full_name(kind)
     if module != "builtins":
-        return module in _FULLY_COUNTED_MODULES
+        return module in _FULLY_COUNTED_MODULES or module.startswith("numpy.random.")
     # A class of a C library that gives no module says `builtins` too, so its name must be Python's as well.
     is_helper = name.endswith(("iterator", "_keys", "_values", "_items"))
     return is_helper or name in vars(builtins) or id(kind) in _TYPES_CLASSES

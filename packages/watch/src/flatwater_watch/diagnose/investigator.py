@@ -4,7 +4,6 @@
 """
 
 import gc
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
@@ -43,6 +42,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
 from flatwater_watch.heap.libraries import CLIMB_RATIO, HeapPrice, heap_lengths
+from flatwater_watch.heap.modules import imported_module_count
 from flatwater_watch.heap.roots import Roots, lies_in_registry
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
@@ -170,8 +170,7 @@ class Investigator:
             contents=self._contents_by_owner.get(cause.owner),
             advice=cause.advice if self._asked_libraries or cause.verdict != "native" else NOT_ASKED_ADVICE,
         )
-        native_line = self._native_search.find_line_of_cause(evidence)
-        return replace(evidence, native_line=native_line, native_advice=self._native_search.advice)
+        return self._native_search.add_line(evidence)
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -199,7 +198,7 @@ class Investigator:
         self._case.first_step = completed_census.step
         # Without objects: nothing of the program may live longer until the second census.
         self._case.first_census = completed_census.census.without_objects()
-        self._case.module_count, self._case.frozen_count = len(sys.modules), gc.get_freeze_count()
+        self._case.module_count, self._case.frozen_count = imported_module_count(), gc.get_freeze_count()
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
@@ -455,7 +454,7 @@ class Investigator:
             case.first_census, completed_census.census, slope.per_step, steps, seeks_handles=case.seeks_handles
         )
         # A program that still imports modules fills registries, once.
-        if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
+        if imported_module_count() > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if case is not self._first_case:  # the first case gives leads at the end, which no trace follows
             case.first_census = extended_baseline(case.first_census, completed_census.census)  # with new containers
@@ -495,5 +494,6 @@ class Investigator:
         for cause in causes:
             self._evidence_by_owner[cause.owner] = cause
             self._contents_by_owner.pop(cause.owner, None)
-        new_owners = {cause.owner for cause in causes if earlier_verdicts.get(cause.owner) != cause.verdict}
+        new_causes = [cause for cause in causes if earlier_verdicts.get(cause.owner) != cause.verdict]
+        new_owners = {self._add_details(cause).native_owner or cause.owner for cause in new_causes}
         return [finding for finding in self.findings() if finding.owner in new_owners] if new_owners else []

@@ -13,6 +13,7 @@ from flatwater_watch.diagnose.evidence import (
     CLASS_ADVICE,
     NATIVE_LINE_ADVICE,
     NATIVE_LINE_SENTENCE,
+    NATIVE_OBJECT_SENTENCE,
     TOO_LARGE_ADVICE,
     Evidence,
 )
@@ -159,8 +160,8 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
     per_unit = 1.0 if scale is None else scale.per_unit  # steps of the evidence in a unit of the finding
     return Finding(
         verdict=cause.verdict,
-        owner=cause.owner if cause.slow_segment is None else cause.slow_segment.name,
-        holders=cause.newest_contents.holders,
+        owner=cause.slow_segment.name if cause.slow_segment is not None else cause.native_owner or cause.owner,
+        holders=(cause.native_use.class_name,) if cause.native_owner else cause.newest_contents.holders,
         made_at=line,
         bytes_per_step=cause.rate.per_step * per_unit,
         interval=(cause.rate.low * per_unit, cause.rate.high * per_unit),
@@ -194,8 +195,12 @@ def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | N
         if cause.holds_classes and item_line is not None and item_line.function != "<module>":
             line_advice = CLASS_ADVICE.format(function=item_line.function)
         return item_line, description, line_advice
-    if cause.verdict == "native":  # no object has the bytes
-        line_advice = f"{cause.native_advice or NATIVE_LINE_ADVICE} {NATIVE_LINE_SENTENCE}"
+    if cause.verdict == "native":  # no Python object has the bytes
+        sentence = NATIVE_LINE_SENTENCE
+        if cause.native_owner:
+            description = f"bytes behind an object of class {cause.native_use.class_name}"
+            sentence = NATIVE_OBJECT_SENTENCE
+        line_advice = f"{cause.native_use.advice or NATIVE_LINE_ADVICE} {sentence}"
         return native_line, f"{description}; memory rises while this line runs", line_advice
     # Items have the bytes, outside of Python.
     if item_line is None:

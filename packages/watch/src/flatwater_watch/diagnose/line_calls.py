@@ -1,141 +1,272 @@
-"""Calls that release memory of C, for the advice on a line that runs while memory rises that no object holds.
+"""The objects of a line at which memory of C rises: which of them may keep it, and its calls that release memory.
 
-They are methods of the objects whose methods the line calls. An object that each pass of a loop makes anew is to be
-closed; one that lives longer than a pass is not, but may have to be polled, or told that something is finished.
+They are noted while the line runs. An object that is another one each time is to be closed. One that stays is not, but
+may have to be polled, or told that something is finished; and if the line calls no other object of C that stays, it is
+named as the owner.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dis import Instruction
 from inspect import CO_OPTIMIZED
-from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any, Literal, NamedTuple
 
+from flatwater_watch.diagnose.code_names import code_name
 from flatwater_watch.diagnose.code_use import class_namespace, first_word, single_instructions
-from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.release_search import MAXIMUM_CALLS, written_call
+from flatwater_watch.diagnose.evidence import UNKNOWN_USE, LineUse
+from flatwater_watch.diagnose.handles import is_handle_class, nested_handles
+from flatwater_watch.diagnose.release_search import MAXIMUM_CALLS, releasing_word, written_call, written_calls
+from flatwater_watch.diagnose.releasing_calls import LibraryTable
 from flatwater_watch.diagnose.rules import find_native_rule
 from flatwater_watch.heap.locals import frame_locals, function_name
-from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro, namespace_value
-from flatwater_watch.heap.roots import Roots, running_frames, user_modules
+from flatwater_watch.heap.object_path import find_path
+from flatwater_watch.heap.raw import (
+    c_attribute,
+    class_name,
+    full_name,
+    instance_dict,
+    made_in_c,
+    mro,
+    namespace_value,
+    referents,
+)
+from flatwater_watch.heap.roots import Roots, user_modules
+from flatwater_watch.meters.rises import LinePlace
+from flatwater_watch.paths import file_name
 
 _ENDING = ("close", "release", "free", "destroy", "dispose")
 """First words of the methods that end an object, the surest first."""
 _SERVING = ("poll", "finish")
 """First words of the methods by which an object that goes on lets go of what is done."""
+_REMOVING = frozenset({
+    "delete", "remove", "unregister", "unsubscribe", "evict", "forget", "discard", "clear", "reset", "purge", "expire",
+})  # fmt: skip
+"""First or last words of the methods by which an object that goes on lets go of what it keeps."""
 _WITHOUT_MEMORY_OF_C = frozenset({"builtins", "_io", "io", "threading", "_thread", "pathlib", "collections", "asyncio"})
 """Modules whose objects are known not to keep memory of C, or only that of their file."""
+_WITHOUT_OWN_MEMORY = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+"""Classes of objects that lead to what a line calls, and keep no memory themselves."""
 _STORE_CODES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
 """Instructions that set a variable."""
 
 _METHOD = re.compile(r"\.(\w+)\(")
 """A method that a text calls."""
+Use = Literal["called", "given", "made", "behind"]
+"""How a line uses an object: it calls a method of it, it only names it, as an argument, it sets a variable to it, or an
+object of C of the line refers to it, as a cursor to its connection."""
+_OWNING_USES: tuple[Use, ...] = ("called", "given", "behind")
+"""Uses of an object that may keep memory, the likeliest first."""
 
 
-class _Receiver(NamedTuple):
-    """An object whose method a line calls, or that it makes."""
+class _ObjectNote(NamedTuple):
+    """An object of a line, as it was once."""
+
+    kind: type
+    object_id: int
+    calls: int
+    """Calls of the function so far if it sets the variable that leads to the object, perhaps anew in each; else 0."""
+    use: Use
+
+
+class _LineObject(NamedTuple):
+    """An object of a line, by all notes of it."""
 
     name: str
     """Its name in the code: `producer`, `self.producer`."""
     kind: type
+    object_id: int
+    use: Use
     is_made_anew: bool
-    """Whether each pass of a loop makes the object."""
+    """Whether it is another one each time."""
+    stays: bool
+    """Whether it is known to be the same each time."""
 
 
-def find_line_advice(site: AllocationSite) -> str:
-    """Return the advice for a line while memory of C rises: calls for the objects of the line; empty if none is known.
+class LineObjects:
+    """The objects of the lines at which memory rises, noted at some of the rises; none of them is kept alive."""
 
-    The function of the line must not call them itself: "producer.poll()". Its local variables are known while it runs.
-    """
     # Runs no code of the watched program.
-    modules = user_modules(Roots())
-    first_use = next(_uses_of_function(site, modules.values()), None)
-    if first_use is None:
-        return ""
-    code, variables, namespace = first_use
-    receivers = _receivers(code, site.line, variables, namespace)
-    library_receivers = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
-    return next(filter(None, (_receiver_advice(receiver, code) for receiver in library_receivers)), "")
+    def __init__(self) -> None:
+        self._rises = Counter[LinePlace]()
+        self._codes: dict[LinePlace, CodeType] = {}
+        """Code of the function of each line that was noted."""
+        self._instructions: dict[LinePlace, list[Instruction]] = {}
+        """Instructions of each of these lines."""
+        self._set_names: dict[LinePlace, frozenset[str]] = {}
+        """Variables that the function of each of these lines sets."""
+        self._notes: dict[LinePlace, list[dict[str, _ObjectNote]]] = {}
+        """The objects of each line by their names in the code, for each time that it was noted."""
+        self._keeps_memory: dict[int, bool] = {}
+        """Whether objects of a class may keep memory of C, by what one of them holds, by the id of the class."""
+
+    def note_objects_(self, frame: FrameType, line: LinePlace, calls: int) -> bool:
+        """Note the objects of a line if memory has risen at it for the 1st, 2nd, 4th, 8th time; return whether it did.
+
+        Args:
+            frame: frame of the function, past the line.
+            line: the line.
+            calls: number of calls of the function so far.
+        """
+        self._rises[line] += 1
+        if self._rises[line] & (self._rises[line] - 1):  # no power of two
+            return False
+        code = frame.f_code
+        if line not in self._codes:
+            instructions = list(single_instructions(code))
+            self._codes[line] = code
+            self._set_names[line] = frozenset(step.argval for step in instructions if step.opname in _STORE_CODES)
+            self._instructions[line] = [
+                step for step in instructions if step.positions is not None and step.positions.lineno == line[1]
+            ]
+        variables = frame_locals(frame) if code.co_flags & CO_OPTIMIZED else {}  # the flag of functions
+        notes: dict[str, _ObjectNote] = {}
+        for name, value, use in _objects_of_line(self._instructions[line], variables, frame.f_globals):
+            is_set = name.partition(".")[0] in self._set_names[line]
+            if name not in notes or notes[name].use != "called":  # a line may call an object and name it as well
+                notes[name] = _ObjectNote(type(value), id(value), calls if is_set else 0, use)
+            notes.update(self._note_referents_(name, value))
+        self._notes.setdefault(line, []).append(notes)
+        return True
+
+    def _note_referents_(self, name: str, value: Any) -> dict[str, _ObjectNote]:
+        """Note whether objects of a class keep memory of C; return notes of the objects of C to which one refers."""
+        kind = type(value)
+        if id(kind) not in self._keeps_memory:
+            self._keeps_memory[id(kind)] = not issubclass(kind, _WITHOUT_OWN_MEMORY) and bool(nested_handles([value]))
+        if not self._keeps_memory[id(kind)] or not made_in_c(kind):
+            return {}
+        notes = {}
+        for holder in referents(value):
+            if is_handle_class(type(holder)):
+                self._keeps_memory[id(type(holder))] = True
+                notes[f"{name} of {class_name(type(holder))}"] = _ObjectNote(type(holder), id(holder), 0, "behind")
+        return notes
+
+    def describe_use(self, line: LinePlace) -> LineUse:
+        """The advice for a line at which memory of C rises, and the object that may keep it; empty if none is known.
+
+        The function of the line must not make the calls itself: "producer.poll()".
+        """
+        if line not in self._codes:
+            return UNKNOWN_USE
+        code, modules = self._codes[line], user_modules(Roots())
+        objects = [one for one in _line_objects(self._notes[line]) if full_name(one.kind)[0] not in modules]
+        used_objects = [one for one in objects if one.use in {"called", "made"}]
+        advice = next(filter(None, (_object_advice(one, code) for one in used_objects)), "")
+        owner = self._find_owner(objects)
+        if owner is None:
+            return LineUse(advice)
+        path = find_path(Roots(), owner.object_id, owner.kind)
+        if owner.use == "behind":  # its name stands for the object that refers to it
+            owner = owner._replace(name=code_name(path).text or class_name(owner.kind))
+        elif not path:
+            path = f"{function_name(code)}() in {file_name(code.co_filename)}: {owner.name}"
+        return LineUse(advice or _removing_advice(owner, code), path, class_name(owner.kind))
+
+    def _find_owner(self, objects: list[_LineObject]) -> _LineObject | None:
+        """The one object that the line calls, or else names, that stays and may keep memory; None if none is sure."""
+        if any(one.use == "made" and self._keeps_memory[id(one.kind)] for one in objects):
+            return None  # what the line makes has the memory
+        for use in _OWNING_USES:
+            # By id, as an object may have two names in a line.
+            owners = {one.object_id: one for one in objects if one.use == use and one.stays and self._may_own(one.kind)}
+            if owners:
+                return next(iter(owners.values())) if len(owners) == 1 else None
+        return None
+
+    def _may_own(self, kind: type) -> bool:
+        """Whether an object of a class may be named as the owner of memory of C."""
+        package = full_name(kind)[0].partition(".")[0]
+        return self._keeps_memory[id(kind)] and package not in {"ctypes", "numpy", *_WITHOUT_MEMORY_OF_C}
 
 
-def _uses_of_function(
-    site: AllocationSite, modules: Iterable[dict[str, Any]]
-) -> Iterator[tuple[CodeType, Mapping[str, Any], dict[str, Any]]]:
-    """Yield the code of a line's function, its local variables and its globals: first where it runs, then as defined.
+def _objects_of_line(
+    instructions: list[Instruction], variables: Mapping[str, Any], names: dict[str, Any]
+) -> Iterator[tuple[str, Any, Use]]:
+    """Yield the objects that a line calls, names or makes: name, object, and use.
 
-    There are no local variables where it does not run.
+    Args:
+        instructions: instructions of the line.
+        variables: local variables of its function.
+        names: globals of its module.
     """
-    for frame in running_frames(lambda file: file == site.file):
-        if function_name(frame.f_code) == site.function:
-            is_function = frame.f_code.co_flags & CO_OPTIMIZED  # else a module or a class body
-            yield frame.f_code, frame_locals(frame) if is_function else {}, frame.f_globals
-    for namespace in modules:
-        value: Any = namespace_value(namespace, site.function)
-        if type(value) is FunctionType and value.__code__.co_filename == site.file:
-            yield value.__code__, {}, namespace
+    # The object that the last instruction loaded, None if it cannot be told.
+    value, value_name = None, ""
+    for instruction in instructions:
+        operation, name = instruction.opname, instruction.argval
+        if value is not None and operation not in {"LOAD_ATTR", "LOAD_METHOD"}:
+            yield value_name, value, "given"
+        if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            value, value_name = variables.get(name), name
+        elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            value, value_name = namespace_value(names, name), name
+        elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
+            yield value_name, value, "called"
+            attribute = namespace_value(instance_dict(value), name)
+            value, value_name = c_attribute(value, name) if attribute is None else attribute, f"{value_name}.{name}"
+        else:
+            value = None
+        if operation in _STORE_CODES:
+            made = variables.get(name, namespace_value(names, name))
+            if made is not None:
+                yield name, made, "made"
 
 
-def _receiver_advice(receiver: _Receiver, code: CodeType) -> str:
-    """Return the advice for an object of a line, by the rule for its class or by its methods; empty without any."""
-    rule = find_native_rule(receiver.kind)
-    # A rule whose method the code calls already is no news.
+def _line_objects(notes: list[dict[str, _ObjectNote]]) -> list[_LineObject]:
+    """The objects of a line, by the notes of each time."""
+    objects = []
+    for name, last_note in notes[-1].items():
+        notes_of_name = [notes_of_time[name] for notes_of_time in notes if name in notes_of_time]
+        is_same = len({(note.object_id, note.calls) for note in notes_of_name}) == 1
+        is_made = last_note.use == "made"
+        objects.append(
+            _LineObject(
+                name,
+                last_note.kind,
+                last_note.object_id,
+                last_note.use,
+                is_made_anew=is_made or not is_same,
+                stays=is_same and not is_made and len(notes_of_name) > 1,
+            )
+        )
+    return objects
+
+
+def _object_advice(line_object: _LineObject, code: CodeType) -> str:
+    """The advice for an object of a line, by the rule for its class or else by its methods; empty if none is known."""
+    rule = find_native_rule(line_object.kind)
     if rule is not None and set(_METHOD.findall(rule.fix)).isdisjoint(code.co_names):
-        return rule.advice({class_name(owner): receiver.name for owner in mro(receiver.kind)})
-    calls = " or ".join(f"`{call}`" for call in _releasing_methods(receiver, code))
+        return rule.advice({class_name(owner): line_object.name for owner in mro(line_object.kind)})
+    calls = " or ".join(f"`{call}`" for call in _releasing_methods(line_object, code))
     return f"Call {calls} in each pass, if nothing does." if calls else ""
 
 
-def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], namespace: dict[str, Any]) -> list[_Receiver]:
-    """Return the objects whose methods a line calls, and those that it makes, in the order of its instructions.
-
-    Args:
-        code: code of the function.
-        line: line of its file.
-        variables: its local variables.
-        namespace: globals of its module.
-    """
-    instructions = list(single_instructions(code))
-    loop_variables = _variables_of_loops(instructions)
-    receivers: list[_Receiver] = []
-    # The object that the last instruction loaded, None if it cannot be told.
-    value, value_name, is_made_anew = None, "", False
-    for instruction in instructions:
-        if instruction.positions is None or instruction.positions.lineno != line:
-            continue
-        operation, name = instruction.opname, instruction.argval
-        if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
-            value, value_name, is_made_anew = variables.get(name), name, name in loop_variables
-        elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value, value_name, is_made_anew = namespace_value(namespace, name), name, name in loop_variables
-        elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
-            receivers.append(_Receiver(value_name, type(value), is_made_anew))
-            value, value_name, is_made_anew = namespace_value(instance_dict(value), name), f"{value_name}.{name}", False
-        else:
-            value = None
-        if operation in _STORE_CODES and name in variables:  # what the line makes
-            receivers.append(_Receiver(name, type(variables[name]), is_made_anew=True))
-    return receivers
-
-
-def _variables_of_loops(instructions: list[Instruction]) -> set[str]:
-    """Return the variables, local or global, that the passes of a loop set."""
-    # The code of a loop lies between the target of the jump back and the jump.
-    loops = [(step.argval, step.offset) for step in instructions if "JUMP_BACKWARD" in step.opname]
-    stores = [step for step in instructions if step.opname in _STORE_CODES]
-    return {step.argval for step in stores if any(start <= step.offset <= end for start, end in loops)}
-
-
-def _releasing_methods(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
-    """Return calls of an object's methods that release memory; none if the code calls one of these methods itself."""
-    words = _ENDING if receiver.is_made_anew else _SERVING
-    if receiver.is_made_anew and _has_with_statement(code):  # which may end the object
+def _releasing_methods(line_object: _LineObject, code: CodeType) -> tuple[str, ...]:
+    """The calls of an object's methods that release memory, without those that the code makes itself."""
+    words = _ENDING if line_object.is_made_anew else _SERVING
+    if line_object.is_made_anew and _has_with_statement(code):  # which may end the object
         return ()
-    methods = class_namespace(receiver.kind, _WITHOUT_MEMORY_OF_C)
+    methods = class_namespace(line_object.kind, _WITHOUT_MEMORY_OF_C)
     names = [name for name in methods if first_word(name) in words and callable(methods[name])]
     if not set(names).isdisjoint(code.co_names):
         return ()
     names.sort(key=lambda name: (words.index(first_word(name)), name))
-    return tuple(written_call(receiver.name, name, methods[name], is_class=True) for name in names[:MAXIMUM_CALLS])
+    return tuple(written_call(line_object.name, name, methods[name], is_class=True) for name in names[:MAXIMUM_CALLS])
+
+
+def _removing_advice(owner: _LineObject, code: CodeType) -> str:
+    """The advice for an object that keeps memory of C and goes on, by its methods that let go of what it keeps."""
+    methods = class_namespace(owner.kind, _WITHOUT_MEMORY_OF_C)
+    names = [name for name in methods if releasing_word(name) in _REMOVING and callable(methods[name])]
+    unused_names = [name for name in names if name not in code.co_names]
+    library = full_name(owner.kind)[0].partition(".")[0]
+    calls = written_calls(owner.name, methods, unused_names, frozenset(code.co_names), is_class=True)
+    if not calls:
+        instruction = f"Make `{owner.name}` anew when a job is done, or bound what it keeps where it is made."
+        return f"{instruction} No call of {library} that lets go was found."
+    return LibraryTable(library, calls).advice
 
 
 def _has_with_statement(code: CodeType) -> bool:

@@ -12,18 +12,20 @@ import sys
 import tracemalloc
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import dropwhile
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from flatwater_watch.diagnose.evidence import Evidence
+from flatwater_watch.diagnose.evidence import UNKNOWN_USE, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.line_calls import find_line_advice
+from flatwater_watch.diagnose.line_calls import LineObjects
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
+from flatwater_watch.heap.modules import is_runtime_file
 from flatwater_watch.heap.raw import is_a, is_class, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
 from flatwater_watch.meters.allocations import AllocationTrace, allocation_frames
-from flatwater_watch.meters.rises import RiseRecorder
+from flatwater_watch.meters.rises import LinePlace, RiseRecorder
 from flatwater_watch.paths import parent_folder
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope
@@ -236,14 +238,17 @@ class NativeLineSearch:
             allowed: whether any try is allowed.
         """
         self._maximum_tries = RISING.maximum_tries if allowed else 0
+        self._objects = LineObjects()
+        """The objects of the lines at which memory has risen in this try."""
         self.recorder = RiseRecorder(
             lambda file: is_user_file(file, packages),
+            self._note_objects,
             maximum_seconds=RISING.maximum_cpu_seconds,
             maximum_query_seconds=RISING.maximum_query_seconds,
         )
         self.line: AllocationSite | None = None
-        self.advice = ""
-        """Calls of objects of the line that release memory."""
+        self.use = UNKNOWN_USE
+        """What is known of the objects of the line."""
         self._item_line: AllocationSite | None = None
         """The line that made the Python objects that own the bytes, if it is known. Only a line that runs before that
         line is better: bytes that an object takes later belong to the line that made the object."""
@@ -281,9 +286,14 @@ class NativeLineSearch:
             reading: latest reading.
             growth: growth of the program per step by now.
         """
-        self._tries_made, self._readings_in_try = self._tries_made + 1, 0
+        self._tries_made, self._readings_in_try, self._objects = self._tries_made + 1, 0, LineObjects()
         self._first_step, self._bytes_per_step = reading.step, growth.per_step
         return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
+
+    def _note_objects(self, frame: FrameType, line: LinePlace, calls: int) -> None:
+        """Note the objects of a line at which memory has risen, for this try."""
+        if self._objects.note_objects_(frame, line, calls):
+            self.recorder.skip_current_gain()
 
     def count_reading_(self, reading: Reading) -> bool:
         """Count a reading of this try; return whether it has recorded enough rises, or taken long enough."""
@@ -291,9 +301,7 @@ class NativeLineSearch:
         # A reading may come in the midst of a round, whose first rises do not stay: their bytes must be of the growth.
         expected_bytes = self._bytes_per_step * (reading.step - self._first_step)
         sufficient_bytes = min(reading.material_bytes, RISING.minimum_growth_share * expected_bytes)
-        is_sufficient = (
-            self.recorder.effective_count >= RISING.sufficient_rises and self.recorder.kept_bytes >= sufficient_bytes
-        )
+        is_sufficient = self.recorder.has_enough(rises=RISING.sufficient_rises, size=sufficient_bytes)
         return is_sufficient or self.recorder.is_over_budget or self._readings_in_try >= RISING.maximum_readings
 
     def end(self) -> None:
@@ -303,12 +311,16 @@ class NativeLineSearch:
         if line is not None:
             file, number, function = line
             self.line = AllocationSite(file, number, _short_name(function), "native")
-            self.advice = find_line_advice(self.line)
+            self.use = self._objects.describe_use(line)
 
     def find_line_of_cause(self, cause: Evidence) -> AllocationSite | None:
         """Return the line that was found; None if the cause wants none, or its objects have another line."""
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
         return self.line if is_sought else None
+
+    def add_line(self, cause: Evidence) -> Evidence:
+        """Return the evidence on a cause with the line that was found for it, and what is known of its objects."""
+        return replace(cause, native_line=self.find_line_of_cause(cause), native_use=self.use)
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
@@ -317,7 +329,7 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
         return "tool"
     # Generated code, such as methods of a dataclass, has this file; but so has a program that is run by `python -c`.
     is_generated = file == "<string>" and "__file__" in vars(sys.modules["__main__"])
-    if is_generated or is_installed_command(file):
+    if is_generated or is_installed_command(file) or is_runtime_file(file):
         return "library"
     if is_user_file(file):
         return "user"

@@ -32,10 +32,10 @@ def releases_one(call: str) -> bool:
     if call.startswith(("del ", "delattr(")):
         return True
     name = call.partition("(")[0].rpartition(".")[2]
-    return _releasing_word(name) not in _RELEASING_ALL and not call.endswith("()")
+    return releasing_word(name) not in _RELEASING_ALL and not call.endswith("()")
 
 
-def _releasing_word(name: str) -> str:
+def releasing_word(name: str) -> str:
     """Return the word for a release with which the name of a public function begins or ends; empty if there is none."""
     if name in DELETIONS:
         return "delete"
@@ -53,7 +53,7 @@ def written_calls(
     """
     ranks = []
     for name in names:
-        call, word = written_call(owner, name, space[name], is_class=is_class), _releasing_word(name)
+        call, word = written_call(owner, name, space[name], is_class=is_class), releasing_word(name)
         is_last = word not in _RELEASING_ALL and not releases_one(call)
         word_rank = _RELEASING.index(word) if word else len(_RELEASING)
         ranks.append((not _undoes(name, user_names), is_last, word_rank, call))  # False sorts before True
@@ -72,7 +72,7 @@ def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     if name in DELETIONS:
         return DELETIONS[name].format(owner, parameters)
     # A function of C may describe no parameters, but one that releases one object of many needs to know which.
-    if not parameters and plain_function(value) is None and _releasing_word(name) not in _RELEASING_ALL:
+    if not parameters and plain_function(value) is None and releasing_word(name) not in _RELEASING_ALL:
         parameters = "..."
     return f"{owner}.{name}({parameters})"
 
@@ -103,7 +103,7 @@ class ReleaseSearch(NamedTuple):
         """
         names = []
         for name, value in list(space.items()):  # a list, as another thread may add names meanwhile
-            if _releasing_word(name):
+            if releasing_word(name):
                 is_releasing = self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
             else:
                 is_releasing = (self.any_name or _undoes(name, self.user_names)) and self._removes(name, value)
@@ -113,7 +113,7 @@ class ReleaseSearch(NamedTuple):
 
     def _is_likely(self, name: str) -> bool:
         """Return whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
-        return _releasing_word(name) in _RELEASING_ALL or _undoes(name, self.user_names.intersection(self.space))
+        return releasing_word(name) in _RELEASING_ALL or _undoes(name, self.user_names.intersection(self.space))
 
     def _removes(self, name: str, value: Any) -> bool:
         """Return whether a public function, not called by the user, itself removes from the table and adds nothing."""

@@ -6,6 +6,7 @@ table stands for: functions of the packages around the table, and methods of the
 """
 
 import re
+import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ from flatwater_watch.diagnose.release_search import (
     written_call,
     written_calls,
 )
-from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.raw import (
     class_dict,
     class_name,
@@ -236,7 +237,8 @@ def _library_holders(census: Census, path: str, modules: Container[str]) -> tupl
     named_holdings = zip(chain_of_holdings(census, path), holder_names(census, path, modules), strict=True)
     for holding, name in reversed(list(named_holdings)):
         holder, hops = census.live[holding.path], path.removeprefix(holding.path)
-        if not hops and holding.kind != "object":  # the table itself, which is no holder unless its attributes grow
+        # The table itself, which is no holder unless its attributes grow, or bytes inside of it.
+        if not hops and holding.kind != "object" and not _is_object_of_c(holding, type(holder)):
             continue
         is_class = issubclass(type(holder), type)
         kind = holder if is_class else type(holder)
@@ -252,6 +254,11 @@ def _library_holders(census: Census, path: str, modules: Container[str]) -> tupl
                 table_names = frozenset({SELF, *(attribute for attribute, _ in named_entries(instance_dict(holder)))})
             holders.append(_Holder(kind, table_names, code_name=NO_NAME if is_class else name))
     return holders, names, False
+
+
+def _is_object_of_c(holding: Holding, kind: type) -> bool:
+    """Return whether a holding is an object of a library's class of C that says how many bytes it has."""
+    return holding.kind == "bytes" and full_name(kind)[0] not in sys.stdlib_module_names
 
 
 def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:

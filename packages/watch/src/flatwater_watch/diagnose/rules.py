@@ -146,6 +146,7 @@ RULES = tuple(Rule(*row) for row in (
     ("_abc._abc_data.*", "", "An abstract class remembers each class that `issubclass` or `isinstance` was asked about.", "Make classes once, or ask for a method, `hasattr(object, 'name')`, where they are made anew; no call empties it."),
     ("AsyncSniffer._run() in scapy: lst", "", "`sniff` keeps each packet for its result.", "Call `sniff(..., store=False)`, with `prn=` for what is to be done with a packet.", "https://scapy.readthedocs.io/en/latest/usage.html#sniffing"),
     ("pexpect.spawnbase.SpawnBase.*", "", "What was read without a match stays in the buffer, whatever the window that is searched.", "Expect the end of a line too, which takes out what was read: `{SpawnBase:child}.expect([pattern, '\\r\\n'])`.", "https://pexpect.readthedocs.io/en/stable/api/pexpect.html"),
+    ("sys.modules", "", "Python keeps each module that was loaded under a name of its own.", "Take a module out when it is done with, `sys.modules.pop(name, None)`, and out of the library that made it, or load it once."),
     ("gc's callbacks", "", "The collector keeps each function that was added.", "Add a function once, or call `gc.callbacks.remove(function)`."),
     ("gymnasium's registry", "", "The registry keeps each environment that was registered.", "Call `gymnasium.register(...)` once for each name, outside of loops."),
     ("multiprocessing's children", "", "A process that has ended is kept until it is joined.", "Call `process.join()` and `process.close()` when it has ended."),

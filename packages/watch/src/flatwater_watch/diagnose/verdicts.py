@@ -60,7 +60,7 @@ VERDICTS: Mapping[VerdictName, Verdict] = MappingProxyType(
             fails_build=False,
         ),
         "native": Verdict(
-            headline="Native memory grows by {rate}, and no object of the program explains it",
+            headline="{grows} by {rate}, and no Python object explains it",
             advice="Record it with `memray run --native`, which names the C function, and look at C extensions and "
             "buffers outside of Python. Nothing that your globals, local variables, tasks and threads reach explains "
             "it, and no container of a library.",

@@ -41,6 +41,7 @@ from flatwater_watch.heap.instances import (
     open_bytes_io,
     open_string_io,
 )
+from flatwater_watch.heap.modules import open_module, open_modules
 from flatwater_watch.heap.raw import (
     GC_BYTES,
     c_attribute,
@@ -121,6 +122,8 @@ def _with_required_items(opened_object: OpenedObject, container: Any, walk: Walk
 
 def _find_opener(kind: type) -> Opener:
     """Return the opener of the first class in the method resolution order that has one; a subclass adds attributes."""
+    if issubclass(kind, types.ModuleType):
+        return open_module
     if kind is not Graph and is_opaque_class(kind):  # `Graph` is the watch's own, and all its other classes are opaque
         return _open_opaque
     for owner in mro(kind):
@@ -216,6 +219,8 @@ def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], maximum: int) -
 
 def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     """Open a dict: a small one with text keys as a record of named fields, others as a container or a sample of it."""
+    if mapping is sys.modules:
+        return open_modules(walk)
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
     pairs = read_stable(_sample_entries, mapping, count, walk.sampled_items)

@@ -42,7 +42,6 @@ _DICT_IS_PERMANENT = sys.version_info < (3, 13)
 """Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
 _TOOL_PREFIX = "flatwater_watch."
 _OPAQUE_TYPES = frozenset(map(id, (
-    types.ModuleType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     types.MethodDescriptorType,
@@ -83,7 +82,7 @@ def is_running(obj: Any) -> bool:
 
 
 def is_opaque_class(kind: type) -> bool:
-    """Return whether a walk skips instances of a class: modules, weak proxies, descriptors, this tool's objects."""
+    """Return whether a walk skips instances of a class: weak proxies, descriptors, this tool's objects."""
     for owner in mro(kind):
         module, name = full_name(owner)
         is_own_class = f"{module}.".startswith(_TOOL_PREFIX)
@@ -103,7 +102,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     for owner in mro(kind):
         space = class_dict(owner)
         # The nearest class with the descriptor of `__dict__` is the one that counts; slots of all classes add up.
-        if get_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
+        if get_dict is None and _is_dict_descriptor(space.get("__dict__")):
             get_dict = space["__dict__"].__get__
         if "__slots__" in space:
             slot_getters += [
@@ -189,12 +188,18 @@ def _may_hide_referents(kind: type) -> bool:
     return any(made_in_c(owner) or _hides_attributes(class_dict(owner)) for owner in mro(kind) if owner is not object)
 
 
+def _is_dict_descriptor(value: object) -> bool:
+    """Return whether the `__dict__` in a class gives the dict of an instance, and is no object of the program's."""
+    # That of `types.SimpleNamespace` is a member, unlike that of other classes.
+    return type(value) is types.GetSetDescriptorType or type(value) is types.MemberDescriptorType
+
+
 def _hides_attributes(class_namespace: Mapping[str, Any]) -> bool:
     """Return whether a class may hide its instances' dict or slots: its body gave their names to other values.
 
     By its name an attribute would then be found as another value, or not at all.
     """
-    if "__dict__" in class_namespace and type(class_namespace["__dict__"]) is not types.GetSetDescriptorType:
+    if "__dict__" in class_namespace and not _is_dict_descriptor(class_namespace["__dict__"]):
         return True
     slots = class_namespace.get("__slots__", ())
     names = (slots,) if type(slots) is str else slots

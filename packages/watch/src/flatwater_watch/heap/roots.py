@@ -17,6 +17,7 @@ from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.locals import frame_locals, function_name
+from flatwater_watch.heap.modules import runtime_modules
 from flatwater_watch.heap.raw import (
     class_dict,
     count_values,
@@ -126,10 +127,13 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     spaces: dict[str, dict[str, Any]] = {}
     library_names: set[str] = set()
     namespace_ids: set[int] = set()
+    made_names = runtime_modules()
     # Packages of which some modules count as the user's, so that each of their modules is looked at.
     mixed_packages = {*OWN_PACKAGES, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in list(sys.modules.items()):
         if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
+            continue
+        if name in made_names:
             continue
         names, top_package = namespace(module), name.partition(".")[0]
         if id(names) in namespace_ids:  # the same module under a second name
@@ -383,6 +387,7 @@ _KNOWN_REGISTRIES = (
     ("weakref", "finalize._registry", "finalizers of weakref.finalize"),
     ("structlog._output", "WRITE_LOCKS", "structlog's WRITE_LOCKS"),
     ("linecache", "cache", "linecache's files"),
+    ("sys", "modules", "sys.modules"),
 )
 """Known registries: module, dotted name in it, and the name in reports."""
 

@@ -18,6 +18,7 @@ from typing import Any
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.item_sample import ItemSample
+from flatwater_watch.heap.modules import runtime_modules
 from flatwater_watch.heap.raw import full_name, mro
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
 from flatwater_watch.heap.view import (
@@ -183,9 +184,10 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
     """
     # Runs no code of the watched program.
     modules = user_modules(roots)
+    user_names = {*modules, *runtime_modules()}  # a module that was made at run time is the user's data
     walk = Walk(
         sampled_items=sampled_items,
-        is_user_class=lambda cls: full_name(cls)[0] in modules,
+        is_user_class=lambda cls: full_name(cls)[0] in user_names,
         maximum_objects=maximum,
         must_open_ids=roots.must_open_ids,
     )

@@ -8,7 +8,8 @@ Short calls are seen as well as long calls; a sampling profiler would blame the 
 for some steps only, as a program of many short lines is several times slower meanwhile.
 
 Memory here is the bytes that glibc's allocator has handed out, without freed blocks that it keeps, and the resident
-bytes of other allocators and of pages that C code maps itself.
+bytes of other allocators and of pages that C code maps itself. Besides, resident bytes alone are recorded: a table that
+doubles its size is handed out at once, and filled by other lines.
 
 The function is set in C and not by `sys.settrace`, which would copy the variables of each frame into a dict.
 """
@@ -38,8 +39,8 @@ _MAXIMUM_MISFIT, _MISFIT_PER_RISE = 0.02, 0.005
 """Maximum difference of their bytes, as a share of those given back, and what one rise more must remove of it."""
 _RIVAL_SHARE = 0.9
 """Share of the largest line's bytes from which on another line counts as large as it."""
-_RETURN_EVENT = 3
-"""Number of the event of a return (`PyTrace_RETURN`)."""
+_CALL_EVENT, _RETURN_EVENT = 0, 3
+"""Numbers of the events of a call, and of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 _set_trace = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
 
@@ -56,25 +57,138 @@ class _Rise(NamedTuple):
     """Whether they came before the line of `RiseRecorder.begin`."""
 
 
+class _LastingRises:
+    """The rises of one kind of memory that were not given back, the latest last."""
+
+    def __init__(self) -> None:
+        self._rises: list[_Rise] = []
+        self.comparison_events = 0
+        """Time of comparing bytes that were given back with several rises together, in units of one event."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all rises that were not given back."""
+        return sum(rise.size for rise in self._rises)
+
+    @property
+    def effective_count(self) -> float:
+        """Number of equal rises that say as much: one large rise among many small ones counts as little more than 1."""
+        # Kish's effective sample size; the rises of one record count as equal ones.
+        squares = sum(rise.size * rise.size / rise.times for rise in self._rises)
+        return self.kept_bytes**2 / squares if squares else 0.0
+
+    def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
+        """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
+
+        A call that leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so
+        that the answer is the same in each run.
+
+        Args:
+            minimum_share: minimum share of all bytes for the line. Half of its own bytes must be early.
+            minimum_rises: minimum number of rises for the line.
+        """
+        sizes = Counter[LinePlace | None]()
+        times = Counter[LinePlace | None]()
+        early_sizes = Counter[LinePlace | None]()
+        for rise in self._rises:
+            sizes[rise.line] += rise.size
+            times[rise.line] += rise.times
+            early_sizes[rise.line] += rise.size * rise.is_early
+        if not sizes:
+            return None
+        largest_size = max(sizes.values())
+        rivals = [line for line, size in sizes.items() if size >= _RIVAL_SHARE * largest_size]
+        # None, for bytes without a line, sorts first: if they are as many, nobody can be sure of a line.
+        main_line = min(rivals, key=lambda line: line or ("", 0, ""))
+        size = sizes[main_line]
+        is_main = size >= minimum_share * sum(sizes.values()) and times[main_line] >= minimum_rises
+        return main_line if is_main and 2 * early_sizes[main_line] >= size else None
+
+    def add_gain_(self, gain: int, line: LinePlace | None, *, is_early: bool) -> None:
+        """Assign bytes gained to the line that ran, or take lost bytes, a negative gain, from earlier rises."""
+        if gain > 0:
+            self._add_rise_(_Rise(line, size=gain, times=1, is_early=is_early))
+        elif gain < 0:
+            self._remove_rises_(-gain)
+
+    def _add_rise_(self, rise: _Rise) -> None:
+        """Append a rise, or add it to the last rise if that is of the same line."""
+        rises = self._rises
+        is_small = rise.size < _LEAST_COMBINED_BYTES
+        if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
+            rise = rise._replace(size=rise.size + rises[-1].size, times=1 + rises.pop().times)
+        rises.append(rise)
+
+    def _remove_rises_(self, lost_bytes: int) -> None:
+        """Remove recent rises that have the size of the lost bytes; take the rest of these from the latest rises."""
+        rises = self._rises
+        # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
+        if freed_indexes := self._find_rises_of_size_(lost_bytes):
+            for index in freed_indexes:
+                del rises[index]
+            return
+        while lost_bytes > 0 and rises:
+            rise = rises.pop()
+            kept_bytes = rise.size - lost_bytes
+            lost_bytes -= rise.size
+            if kept_bytes > 0:
+                rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
+
+    def _find_rises_of_size_(self, size: int) -> tuple[int, ...]:
+        """Return the index of a recent rise of this size; else of a few of nearly this sum, latest first; or none."""
+        rises = self._rises
+        recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
+        same = next((index for index in recent if rises[index].size == size), None)
+        if same is not None:
+            return (same,)
+        return self._find_rises_of_sum_(size, recent) if size >= _LEAST_COMBINED_BYTES else ()
+
+    def _find_rises_of_sum_(self, size: int, recent: range) -> tuple[int, ...]:
+        """Return indexes of a few recent rises that have nearly a size together, latest first; none if no sum is near.
+
+        Of several sums the nearest counts, where each rise more must bring it nearer by `_MISFIT_PER_RISE`. The time of
+        the search is added to `comparison_events`.
+        """
+        rises = self._rises
+        largest_sum = size * (1 + _MAXIMUM_MISFIT)
+        candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
+        sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        for index in candidates[:_COMBINED_RISES]:
+            gain = rises[index].size
+            sums += [(gain + total, (*indexes, index)) for total, indexes in sums if gain + total <= largest_sum]
+        self.comparison_events += len(sums) // 32  # takes as long as so many events, of 0.024 ms each
+        total, indexes = min(sums, key=lambda match: abs(size - match[0]) + _MISFIT_PER_RISE * size * len(match[1]))
+        return indexes if abs(size - total) <= _MAXIMUM_MISFIT * size else ()
+
+
 class RiseRecorder:
     """A recorder of the lines at which memory rises, in the thread that begins it."""
 
     def __init__(
-        self, is_user_file: Callable[[str], bool], *, maximum_seconds: float, maximum_query_seconds: float
+        self,
+        is_user_file: Callable[[str], bool],
+        note_rise: Callable[[FrameType, LinePlace, int], None] | None = None,
+        *,
+        maximum_seconds: float,
+        maximum_query_seconds: float,
     ) -> None:
         """Prepare without recording.
 
         Args:
             is_user_file: returns whether the code of a file is the user's.
+            note_rise: gets the frame, past a line at which memory has risen, the line, and the calls of its function
+                since `begin`. None notes nothing.
             maximum_seconds: maximum seconds of all recorded events together.
             maximum_query_seconds: maximum seconds of a query to the allocator at each line; a slower allocator is not
                 asked, and memory is the private resident bytes then.
         """
-        self._is_user_file, self._maximum_seconds = is_user_file, maximum_seconds
+        self._is_user_file, self._note_rise, self._maximum_seconds = is_user_file, note_rise, maximum_seconds
+        self._call_counts = Counter[CodeType]()
+        """Number of calls of each function of the user's since `begin`."""
         self._maximum_query_seconds = maximum_query_seconds
         self._user_file_by_name: dict[str, bool] = {}
-        self._lasting_rises: list[_Rise] = []
-        """Rises that were not given back, the latest last."""
+        self._handed_out, self._resident = _LastingRises(), _LastingRises()
+        """Rises of the bytes that were handed out, and of those that became resident."""
         self._running_line: LinePlace | None = None
         """The user's line that runs."""
         self._early_end: tuple[str, int] | None = None
@@ -87,7 +201,9 @@ class RiseRecorder:
         """Descriptor of /proc/self/statm, which stays open: a read costs less than an open."""
         self._bytes_beside_allocator: int | None = None
         """Resident bytes other than the allocator's at the beginning."""
-        self._bytes_at_last_event = self._event_count = self._maximum_events = 0
+        self._bytes_at_last_event = (0, 0)
+        """Bytes handed out, and resident bytes, as `_bytes_in_use` returns them."""
+        self._event_count = self._maximum_events = 0
         self._queries_allocator = True
         """Whether the allocator answers quickly enough to be asked at each line."""
         self._trace_function = _Function(self._on_trace_event)
@@ -106,10 +222,11 @@ class RiseRecorder:
         """
         if self.running or sys.gettrace() is not None:
             return self.running
-        self._lasting_rises.clear()
+        self._handed_out, self._resident = _LastingRises(), _LastingRises()
         self._running_line, self._bytes_beside_allocator, self._event_count = None, None, 0
         self._early_end, self._end_function_line = end, None
         self._holds_end_by_code.clear()
+        self._call_counts.clear()
         self._statm_file = open_file("/proc/self/statm")
         query_seconds = last_seconds() or 0.0
         if query_seconds < self._maximum_query_seconds:  # else five more queries would stop the program for too long
@@ -136,50 +253,35 @@ class RiseRecorder:
             self._statm_file = None
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes of all rises that were not given back."""
-        return sum(rise.size for rise in self._lasting_rises)
-
-    @property
-    def effective_count(self) -> float:
-        """Number of equal rises that say as much: one large rise among many small ones counts as little more than 1."""
-        # Kish's effective sample size; the rises of one record count as equal ones.
-        squares = sum(rise.size * rise.size / rise.times for rise in self._lasting_rises)
-        return self.kept_bytes**2 / squares if squares else 0.0
-
-    @property
     def is_over_budget(self) -> bool:
         """Whether recording has taken its maximum number of seconds, measured in events."""
-        return self._event_count >= self._maximum_events
+        comparison_events = self._handed_out.comparison_events + self._resident.comparison_events
+        return self._event_count + comparison_events >= self._maximum_events
+
+    def has_enough(self, *, rises: float, size: float) -> bool:
+        """Return whether lasting rises, in effect so many of one size, have a number of bytes together."""
+        # Both of one kind of memory: words that a round writes anew become resident often, and are few bytes beside a
+        # block that is handed out at once.
+        kinds = (self._handed_out, self._resident)
+        return any(kind.effective_count >= rises and kind.kept_bytes >= size for kind in kinds)
 
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
         """Return the line at which most of the memory came; None without such a line, or if its rises were not early.
 
         `begin` says which rises are early.
 
-        A call that leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so
-        that the answer is the same in each run.
+        It is the line at which most bytes were handed out; but that at which most became resident where those are more,
+        or no line is sure: a table that doubles its size is handed out at once, and filled later.
 
         Args:
             minimum_share: minimum share of all bytes for the line. Half of its own bytes must be early.
             minimum_rises: minimum number of rises for the line.
         """
-        sizes = Counter[LinePlace | None]()
-        times = Counter[LinePlace | None]()
-        early_sizes = Counter[LinePlace | None]()
-        for rise in self._lasting_rises:
-            sizes[rise.line] += rise.size
-            times[rise.line] += rise.times
-            early_sizes[rise.line] += rise.size * rise.is_early
-        if not sizes:
-            return None
-        largest_size = max(sizes.values())
-        rivals = [line for line, size in sizes.items() if size >= _RIVAL_SHARE * largest_size]
-        # None, for bytes without a line, sorts first: if they are as many, nobody can be sure of a line.
-        main_line = min(rivals, key=lambda line: line or ("", 0, ""))
-        size = sizes[main_line]
-        is_main = size >= minimum_share * sum(sizes.values()) and times[main_line] >= minimum_rises
-        return main_line if is_main and 2 * early_sizes[main_line] >= size else None
+        kinds = [self._handed_out, self._resident]
+        if self._resident.kept_bytes > 2 * self._handed_out.kept_bytes:
+            kinds.reverse()
+        lines = (kind.main_line(minimum_share=minimum_share, minimum_rises=minimum_rises) for kind in kinds)
+        return next(filter(None, lines), None)
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """Record one event of the interpreter: a call, a line, a return, an exception.
@@ -201,7 +303,10 @@ class RiseRecorder:
         if is_user_code is None:
             is_user_code = self._user_file_by_name[code.co_filename] = self._is_user_file(code.co_filename)
         if is_user_code and self._statm_file is not None:
-            self._assign_gain_(self._bytes_in_use(self._statm_file))
+            has_risen = self._assign_gain_(self._bytes_in_use(self._statm_file))
+            if has_risen and self._note_rise is not None and self._running_line is not None:
+                self._report_rise(frame, self._running_line, self._note_rise)
+            self._call_counts[code] += event == _CALL_EVENT
             is_return = event == _RETURN_EVENT
             event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
             # After a return the caller's line goes on.
@@ -211,75 +316,30 @@ class RiseRecorder:
                 # A recursive function returns to itself: then it still runs.
                 still_runs = running_frame is not None and self._has_end_line(running_frame.f_code)
                 self._end_function_line = running_frame.f_lineno if running_frame is not None and still_runs else None
-            if self._event_count >= self._maximum_events:  # `is_over_budget`
+            if self.is_over_budget:
                 sys.settrace(None)
         return 0
 
-    def _assign_gain_(self, bytes_in_use: int) -> None:
-        """Assign the bytes gained since the last event to the line that ran, or take lost bytes from earlier rises."""
+    def _report_rise(
+        self, frame: FrameType, line: LinePlace, note_rise: Callable[[FrameType, LinePlace, int], None]
+    ) -> None:
+        """Pass on the frame of a line at which memory has risen: this one, or one that has called it."""
+        file, _, function = line
+        caller: FrameType | None = frame
+        while caller is not None and (caller.f_code.co_filename, caller.f_code.co_qualname) != (file, function):
+            caller = caller.f_back
+        if caller is not None:
+            note_rise(caller, line, self._call_counts[caller.f_code])
+
+    def _assign_gain_(self, bytes_in_use: tuple[int, int]) -> bool:
+        """Assign the bytes gained since the last event to the line that ran; return whether any were gained."""
         self._event_count += 1
-        gain = bytes_in_use - self._bytes_at_last_event
+        (handed_out, resident), (last_handed_out, last_resident) = bytes_in_use, self._bytes_at_last_event
         self._bytes_at_last_event = bytes_in_use
-        if gain > 0:
-            self._add_rise_(gain)
-        elif gain < 0:
-            self._remove_rises_(-gain)
-
-    def _add_rise_(self, gain: int) -> None:
-        """Append a rise of the line that ran, or add it to the last rise if that is of the same line."""
-        rises = self._lasting_rises
-        rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_before_end_line())
-        is_small = gain < _LEAST_COMBINED_BYTES  # a larger rise stays apart, as it may be given back as a whole
-        if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
-            rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
-        rises.append(rise)
-
-    def _remove_rises_(self, lost_bytes: int) -> None:
-        """Remove recent rises that have the size of the lost bytes; take the rest of these from the latest rises."""
-        rises = self._lasting_rises
-        # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
-        if freed_indexes := self._find_rises_of_size_(lost_bytes):
-            for index in freed_indexes:  # latest first, so the other indexes stay valid
-                del rises[index]
-            return
-        while lost_bytes > 0 and rises:
-            rise = rises.pop()
-            kept_bytes = rise.size - lost_bytes
-            lost_bytes -= rise.size
-            if kept_bytes > 0:  # a part of the rise stays, with its share of the number of rises
-                rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
-
-    def _find_rises_of_size_(self, size: int) -> tuple[int, ...]:
-        """Return the index of a recent rise of this size; else of a few of nearly this sum, latest first; or none."""
-        rises = self._lasting_rises
-        # Indexes, latest first.
-        recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
-        same = next((index for index in recent if rises[index].size == size), None)
-        if same is not None:
-            return (same,)
-        return self._find_rises_of_sum_(size, recent) if size >= _LEAST_COMBINED_BYTES else ()
-
-    def _find_rises_of_sum_(self, size: int, recent: range) -> tuple[int, ...]:
-        """Return indexes of a few recent rises that have nearly a size together, latest first; none if no sum is near.
-
-        Of several sums the nearest counts, where each rise more must bring it nearer by `_MISFIT_PER_RISE`. The time of
-        the search is added to `_event_count`.
-        """
-        rises = self._lasting_rises
-        largest_sum = size * (1 + _MAXIMUM_MISFIT)
-        candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
-        sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # each with the indexes of its rises
-        for index in candidates[:_COMBINED_RISES]:
-            gain = rises[index].size
-            sums += [(gain + total, (*indexes, index)) for total, indexes in sums if gain + total <= largest_sum]
-        self._event_count += len(sums) // 32  # takes as long as so many events, of 0.024 ms each
-
-        def misfit(candidate: tuple[int, tuple[int, ...]]) -> float:
-            total, indexes = candidate
-            return abs(size - total) + _MISFIT_PER_RISE * size * len(indexes)
-
-        total, indexes = min(sums, key=misfit)
-        return indexes if abs(size - total) <= _MAXIMUM_MISFIT * size else ()
+        is_early = self._is_before_end_line()
+        self._handed_out.add_gain_(handed_out - last_handed_out, self._running_line, is_early=is_early)
+        self._resident.add_gain_(resident - last_resident, self._running_line, is_early=is_early)
+        return handed_out > last_handed_out or resident > last_resident
 
     def _is_before_end_line(self) -> bool:
         """Return whether the function with the end line runs, and is not past that line; True without an end line."""
@@ -306,17 +366,20 @@ class RiseRecorder:
             caller = caller.f_back
         return None if caller is None else (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_qualname)
 
-    def _bytes_in_use(self, statm_file: int) -> int:
-        """Return the bytes that the allocator has handed out, and other private resident bytes gained since `begin`."""
+    def _bytes_in_use(self, statm_file: int) -> tuple[int, int]:
+        """Return the bytes that the allocator has handed out and other private resident bytes gained since `begin`.
+
+        The second number has the resident bytes in place of those handed out.
+        """
         _, resident_pages, shared_pages, *_ = read_at_beginning(statm_file).split()
         private_bytes = (int(resident_pages) - int(shared_pages)) * _PAGE_BYTES
         totals = allocator_totals() if self._queries_allocator else None
         if totals is None:
-            return private_bytes
+            return private_bytes, private_bytes
         other_bytes = private_bytes - totals.in_use - totals.free
         if self._bytes_beside_allocator is None:  # the first reading, in `begin`
             self._bytes_beside_allocator = other_bytes
-        return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator)
+        return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator), private_bytes - totals.free
 
 
 def _shortest_call_seconds(call: Callable[[], object]) -> float:

@@ -1,0 +1,74 @@
+"""Modules that are made at run time, by a parser of schemas or a loader of plugins: they are data, and not code.
+
+Such a module came after the first census, and has neither a file nor a spec, or the file of a module of another name.
+"""
+
+import sys
+from types import ModuleType
+
+from flatwater_watch.heap.raw import named_entries, namespace, namespace_value, plain_text
+from flatwater_watch.heap.view import OPAQUE, OpenedObject, Walk, evenly_spaced_slice
+
+_known_names: set[str] = set()
+"""Names of the modules of the first census, and of those that were imported since."""
+_runtime_modules: dict[str, ModuleType] = {}
+"""The modules that were made at run time and are still in `sys.modules`, by their names there."""
+_name_by_file: dict[str, str] = {}
+"""The name of the first module of each file."""
+
+
+def runtime_modules() -> dict[str, ModuleType]:
+    """Return the modules in `sys.modules` that were made at run time, by their names there, the newest last."""
+    # Runs no code of the watched program.
+    is_first_census = not _known_names
+    modules = list(sys.modules.items())  # a copy: other threads may import meanwhile
+    loaded = {name: module for name, module in modules if type(name) is str and issubclass(type(module), ModuleType)}
+    for name in [name for name, module in _runtime_modules.items() if loaded.get(name) is not module]:
+        del _runtime_modules[name]
+    for name, module in loaded.items():
+        if name in _known_names or name in _runtime_modules:
+            continue
+        space = namespace(module)
+        file = namespace_value(space, "__file__")
+        if type(file) is str:
+            is_made = _name_by_file.setdefault(file, name) != name
+        else:
+            is_made = namespace_value(space, "__spec__") is None
+        if is_made and not is_first_census:
+            _runtime_modules[name] = module
+        else:
+            _known_names.add(name)
+    return _runtime_modules
+
+
+def is_runtime_file(file: str) -> bool:
+    """Return whether a file is the code of modules that were made at run time."""
+    return any(namespace_value(namespace(module), "__file__") == file for module in runtime_modules().values())
+
+
+def imported_module_count() -> int:
+    """Return the number of modules that were imported, without those that were made at run time."""
+    return len(sys.modules) - len(runtime_modules())
+
+
+def open_modules(walk: Walk) -> OpenedObject:
+    """Open `sys.modules`: the modules in it that were made at run time, or a sample of many."""
+    modules = list(runtime_modules().values())
+    entries = [("[*]", module) for module in modules[evenly_spaced_slice(len(modules), walk.sampled_items)]]
+    if len(modules) <= walk.sampled_items:
+        return OpenedObject("dict", 0, len(modules), entries)
+    return OpenedObject("dict", 0, len(modules), sampled=entries, represented_items=len(modules))
+
+
+def open_module(module: ModuleType, _walk: Walk) -> OpenedObject:
+    """Open a module that was made at run time: its globals, without special names. Other modules are not entered."""
+    space = namespace(module)
+    name = plain_text(namespace_value(space, "__name__"))
+    # Known names come first, as nearly all modules are imported ones, and the others are found by going over all.
+    is_imported = name in _known_names or (
+        sys.modules.get(name) is module and runtime_modules().get(name) is not module
+    )
+    if is_imported:
+        return OPAQUE
+    parts = [(f".{key}", value) for key, value in named_entries(space) if not key.startswith("__")]
+    return OpenedObject("object", object.__sizeof__(module) + dict.__sizeof__(space), len(parts), parts)
