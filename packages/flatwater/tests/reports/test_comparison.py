@@ -11,7 +11,7 @@ from seen_page import HOSTILE, Seen, charts, filled_in
 from synthetic_run import make_run
 
 from flatwater.cli.main import main
-from flatwater.comparisons.page import without_outliers
+from flatwater.comparisons.page import range_without_outliers
 from flatwater.comparisons.side_by_side import differences_from_first, number_rows, read_compared_runs, setting_rows
 
 
@@ -164,9 +164,9 @@ def test_wrong_input_is_told(words: list[str], part: str, capsys: pytest.Capture
 
 def test_single_values_do_not_flatten_the_others() -> None:
     level = [float(10 + at % 3) for at in range(20)]
-    assert without_outliers(level) is None
-    low, high = without_outliers([*level, -2500.0]) or (0, 0)
+    assert range_without_outliers(level) is None
+    low, high = range_without_outliers([*level, -2500.0]) or (0, 0)
     assert 9 < low < 10
     assert 12 < high < 13
-    assert without_outliers([1.0] * 19 + [2.0]) is None, "all others are the same: nothing says what is far"
-    assert without_outliers([1.0, -9000.0]) is None, "too few"
+    assert range_without_outliers([1.0] * 19 + [2.0]) is None, "all others are the same: nothing says what is far"
+    assert range_without_outliers([1.0, -9000.0]) is None, "too few"

@@ -125,7 +125,7 @@ def test_names_that_begin_alike_are_told_apart_in_80_columns(
     names = ("erl-2026-11-24", "erl-2026-11-24-12", "a-name-that-a-person-chose-for-this-one-run-of-many")
     changed = f"{datetime.now().astimezone():%Y}-01-02 03:04"
     rest = {"rounds": 6, "measured": "return", "score": 0.231, "shown": "return +23.1%", "bytes": 5_410_000}
-    Runs().show([RunLine(name=n, trainer="erl", state="finished", done=6, changed=changed, **rest) for n in names])
+    Runs().show_runs([RunLine(name=n, trainer="erl", state="finished", done=6, changed=changed, **rest) for n in names])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line.startswith("erl-")] == [*names[:2]]

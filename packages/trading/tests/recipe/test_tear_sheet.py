@@ -16,7 +16,7 @@ from flatwater_trading.recipe.tear_sheet import (
     tear_sheet,
     underwater_chart,
 )
-from flatwater_watch.pages.blocks import Folded, Paragraph, Table
+from flatwater_watch.pages.blocks import FoldedBlock, Paragraph, Table
 from flatwater_watch.pages.chart import Chart, Grid
 
 FIRST = date(2019, 12, 31)
@@ -74,7 +74,7 @@ def test_months_multiply_to_the_whole() -> None:
 def test_a_sheet_draws_what_is_there() -> None:
     equity, sheet = curves(300), pl.DataFrame({"date": [FIRST], "exposure": [0.5], "turnover": [0.1]})
     whole = list(tear_sheet(equity, sheet, {"benchmark": "SPY held"}))
-    assert [type(block) for block in whole] == [Chart, Grid, Grid, Table, Folded]
+    assert [type(block) for block in whole] == [Chart, Grid, Grid, Table, FoldedBlock]
     assert [mark.name for mark in whole[0].marks] == [CHAMPION, "SPY held"]
     alone = list(tear_sheet(equity.drop("SPY held"), None, {}))
     assert [mark.name for mark in alone[0].marks] == [CHAMPION]

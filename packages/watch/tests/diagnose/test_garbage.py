@@ -96,7 +96,7 @@ assert search.is_done(60) and blind.is_done(60)
 found, hidden = search.garbage(), blind.garbage()
 assert hidden is None or "Env" not in hidden.what
 assert found.is_frozen and found.is_suspect and "3 × Env" in found.what
-waiting = found._replace(collecting=True)  # so few bytes, which a collection would free
+waiting = found._replace(collector_is_on=True)  # so few bytes, which a collection would free
 assert waiting._replace(is_frozen=False).is_ordinary_gc_backlog(0.0)
 assert not waiting.is_ordinary_gc_backlog(0.0)
 assert "gc.freeze" in garbage_evidence(found, 1.0, Slope(1.0, 1.0, 1.0), 1.0).advice
@@ -190,7 +190,7 @@ def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait(
     assert not found.is_ordinary_gc_backlog(0.0)
     little = found._replace(bytes=MIB)
     assert little.is_ordinary_gc_backlog(0.0), "a few megabytes stay at that"
-    assert not little._replace(collecting=False).is_ordinary_gc_backlog(0.0)
+    assert not little._replace(collector_is_on=False).is_ordinary_gc_backlog(0.0)
 
 
 def test_large_arrays_are_most_of_it() -> None:
@@ -277,7 +277,7 @@ def test_a_cycle_is_named_by_its_way() -> None:
     assert found is not None
     assert found.what in {"3 × Market, 3 × Observer", "3 × Observer, 3 × Market"}
     assert set(found.cycle) == {"Market.watched_by[*]", "Observer.market"}
-    assert not found.collecting, "the fixture has switched it off"
+    assert not found.collector_is_on, "the fixture has switched it off"
 
 
 def test_an_error_that_its_frame_keeps_is_named_before_tuples_and_frames() -> None:

@@ -21,7 +21,7 @@ from flatwater_watch.series.slope import Slope
 MIB = 1 << 20
 TEETH = GcSawtooth(freed=132.4 * MIB, rise=133.0 * MIB, bytes_before=400.0 * MIB, bytes_since=60.0 * MIB, seconds=20.0)
 GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
-CAUSE = gc_sawtooth_evidence(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), collecting=True)
+CAUSE = gc_sawtooth_evidence(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), collector_is_on=True)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
     assert (found.verdict, found.owner, found.holders, found.limit_step) == ("leak", GARBAGE_OWNER, (), None)
     assert found.what == NAMELESS_GARBAGE
     assert found.advice.startswith(RARE_COLLECTION_ADVICE)
-    off = gc_sawtooth_evidence(CAUSE.drift, collecting=False)
+    off = gc_sawtooth_evidence(CAUSE.drift, collector_is_on=False)
     assert (off.advice or "").startswith(COLLECTOR_OFF_ADVICE)
     assert found.share == 1.0
 

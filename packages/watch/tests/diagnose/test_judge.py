@@ -23,7 +23,7 @@ from flatwater_watch.diagnose.evidence import (
 )
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import brief_text, growth_end
-from flatwater_watch.diagnose.judge import limit_step, make_findings, make_reportable_findings, merge_same_cause
+from flatwater_watch.diagnose.judge import limit_step, make_findings, make_reportable_findings, merge_related_causes
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.series.readings import Growth
@@ -214,7 +214,7 @@ def test_a_buffer_that_does_not_fit_says_so_first() -> None:
 def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
     paths = ("main() in train.py: replay.frames", "main() in train.py: replay.actions", "train.FRAMES", "train.NEXT")
     parts = [leaf_evidence(path, 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth()) for path in paths]
-    buffer, *others = merge_same_cause(parts)
+    buffer, *others = merge_related_causes(parts)
     assert [each.owner for each in others] == ["train.FRAMES", "train.NEXT"], "variables are buffers of their own"
     assert (buffer.owner, buffer.plateau_bytes) == ("main() in train.py: replay", 400 * MIB)
     assert buffer.rate.per_step == sum(part.rate.per_step for part in parts[:2])
@@ -232,7 +232,7 @@ def handlers(path: str, **changes: Any) -> Evidence:
 
 def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
     parts = [handlers("['get']['values'][*]"), handlers("['put.a']"), handlers("['get']['names']", share=0.2)]
-    (told,) = merge_same_cause(parts)
+    (told,) = merge_related_causes(parts)
     assert told.owner == "train.EVENTS"
     assert told.parts == tuple(part.owner for part in parts)
     assert told.holders == ("train.py, global EVENTS",)
@@ -244,10 +244,10 @@ def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
 
 
 def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
-    (told,) = merge_same_cause([handlers(".layers[*].keys"), handlers(".layers[*].values")])
+    (told,) = merge_related_causes([handlers(".layers[*].keys"), handlers(".layers[*].values")])
     assert told.owner == "train.EVENTS.layers[*]"
     assert re.search(r" in keys; .* values$", told.what)
-    (told,) = merge_same_cause([handlers("['kept']"), handlers("['keys']")])
+    (told,) = merge_related_causes([handlers("['kept']"), handlers("['keys']")])
     assert told.owner == "train.EVENTS", "names that begin alike are no holder"
 
 
@@ -276,13 +276,13 @@ def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
 )
 def test_other_leaks_stay_findings_of_their_own(changes: dict[str, Any]) -> None:
     parts = [handlers("['get']"), handlers("['put']", **changes)]
-    assert merge_same_cause(parts) == parts
-    assert merge_same_cause(parts[::-1]) == parts[::-1]
+    assert merge_related_causes(parts) == parts
+    assert merge_related_causes(parts[::-1]) == parts[::-1]
 
 
 def test_leaks_without_a_line_are_not_told_as_one() -> None:
     parts = [handlers("['get']", made_at=None), handlers("['put']", made_at=None)]
-    assert merge_same_cause(parts) == parts
+    assert merge_related_causes(parts) == parts
 
 
 def test_without_a_limit_there_is_no_forecast() -> None:

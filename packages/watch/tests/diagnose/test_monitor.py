@@ -490,16 +490,16 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
         user.keep(1)
         user.HISTORY.append([[number]] * 1000)
     censuses.slice_seconds = 1e-9
-    assert censuses.advance_census() is None
+    assert censuses.advance_census_() is None
     slices = 0
     while censuses.is_under_way:
-        censuses.run_slice(1e-9)
+        censuses.run_slice_(1e-9)
         step_now += 1
         slices += 1
     assert slices > 1
     assert told == []
     censuses.slice_seconds = 1e-9
-    taken = censuses.advance_census()
+    taken = censuses.advance_census_()
     assert taken is not None
     assert taken == told[0]
     assert taken[0] == 1

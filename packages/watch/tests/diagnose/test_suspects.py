@@ -27,9 +27,9 @@ pytestmark = pytest.mark.usefixtures("_bears_forks")
 MIB = 1 << 20
 LINE = AllocationSite("train.py", 3, "act", "numpy")
 OLD = Garbage(
-    20 * MIB, 100, "10 × Env", None, collecting=False, bytes_since_collection=20 * MIB, bytes_per_object=2 * MIB
+    20 * MIB, 100, "10 × Env", None, collector_is_on=False, bytes_since_collection=20 * MIB, bytes_per_object=2 * MIB
 )
-YOUNG = OLD._replace(collecting=True, young_bytes=20 * MIB, forecast_young_bytes=100 * MIB)
+YOUNG = OLD._replace(collector_is_on=True, young_bytes=20 * MIB, forecast_young_bytes=100 * MIB)
 RATE = Slope(2.0 * MIB, 1.5 * MIB, 2.5 * MIB, 10.0)
 
 

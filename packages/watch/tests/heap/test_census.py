@@ -146,8 +146,8 @@ def test_nothing_lives_longer_for_having_been_counted(load: Load) -> None:
 def test_a_census_that_has_not_forgotten_keeps_what_it_counted(load: Load) -> None:
     program = load("HELD = [[1.5]]")
     census = take_census(ROOTS)
-    assert census.live["train.HELD[*]"] is program.HELD[0]
-    assert census.without_objects().live == {}
+    assert census.containers["train.HELD[*]"] is program.HELD[0]
+    assert census.without_objects().containers == {}
     assert census.without_objects().holdings == census.holdings
 
 
@@ -539,7 +539,7 @@ def test_a_census_survives_what_the_program_does_between_its_slices(load: Load) 
         program.tree.pop("abcdefghij"[turn])
     census, _ = in_slices(counting)
     assert census.holdings["train.tree"].length == 10
-    assert all(path in census.live for path in census.holdings)
+    assert all(path in census.containers for path in census.holdings)
     assert gc.isenabled()
 
 

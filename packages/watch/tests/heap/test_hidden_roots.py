@@ -73,7 +73,7 @@ def test_a_context_variable_holds_its_values_in_the_contexts_of_all_tasks() -> N
         of_task = of_context = []
         census = take_census(Roots(named=(("task", task),)))
         task.cancel()
-        return {id(container): path for path, container in census.live.items()}
+        return {id(container): path for path, container in census.containers.items()}
 
     paths = asyncio.run(shop())
     assert paths[identities[0]].endswith("basket.<value>")

@@ -230,9 +230,9 @@ listed = []
 sys.addaudithook(lambda event, _: listed.append(event) if event == "gc.get_objects" else None)
 price = HeapPrice()
 for share in (0.0, 0.8, 0.8, 1.5):
-    print(price.is_at_most_(share * needed), len(listed))
+    print(price.update_and_check_(share * needed), len(listed))
 lists += [[[n]] for n in range(100_000)]
-print(price.is_at_most_(1.5 * needed), len(listed))
+print(price.update_and_check_(1.5 * needed), len(listed))
 """
 
 

@@ -315,7 +315,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
         tracer.find_line(owner.newest_items)
         current_contents(after, owner.path)
         added_leaves(owner.container, *container_lengths([owner.container]), before.holdings[owner.path])
-    for path, container in after.live.items():
+    for path, container in after.containers.items():
         if path.startswith("train."):
             tracer.find_line([container])
             open_object(container, Walk(24, lambda _: False, 100))

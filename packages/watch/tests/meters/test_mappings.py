@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from flatwater_watch.meters.mappings import family_memory, footprint, open_files, threads, touched_bytes
+from flatwater_watch.meters.mappings import family_memory, footprint, open_file_count, thread_count, touched_bytes
 
 MIB = 1 << 20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -100,5 +100,5 @@ def test_a_peak_is_remembered_until_it_is_reset() -> None:
 
 def test_files_and_threads_are_those_that_psutil_counts() -> None:
     process = psutil.Process()
-    assert abs(open_files() - process.num_fds()) <= 1
-    assert threads() == process.num_threads()
+    assert abs(open_file_count() - process.num_fds()) <= 1
+    assert thread_count() == process.num_threads()

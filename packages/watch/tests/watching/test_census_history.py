@@ -16,7 +16,7 @@ from flatwater_watch.agent.census_history import (
     record_census_,
 )
 from flatwater_watch.agent.growth import Sample, choose_scale, late_growth
-from flatwater_watch.agent.summary import active_causes, judge_causes
+from flatwater_watch.agent.summary import judge_causes, select_growing_causes
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census, Holding
 
@@ -29,7 +29,7 @@ def census(**sizes: int) -> Census:
     """A census of lists, by the last part of their path; `KEPT` is the owner's."""
     paths = {f"train.{name}": size for name, size in sizes.items()}
     holdings = {path: Holding(path, None, "list", 1, None, size, items=size / MIB) for path, size in paths.items()}
-    return Census(holdings, visited=0, truncated=False, seconds=0.0, live={})
+    return Census(holdings, visited=0, truncated=False, seconds=0.0, containers={})
 
 
 def history_of(clocks: Iterable[int], size: Callable[[int], int]) -> CensusHistory:
@@ -109,7 +109,7 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
     marks = history_of(range(2, 80, 6), lambda clock: clock * MIB)
     looked = replace(GROWING, drift=rate_of(2.0 * MIB), plateau_step=None)
     scale = choose_scale(limited, "boundary")._replace(unit="boundary", per_unit=1.0, units=80)
-    (told,) = judge_causes(active_causes([looked], limited, {OWNER: 10}, marks), [], limited, scale)
+    (told,) = judge_causes(select_growing_causes([looked], limited, {OWNER: 10}, marks), [], limited, scale)
     assert told.limit_step == 80 + 520
 
 
@@ -121,7 +121,7 @@ def test_a_container_that_the_program_empties_as_it_ends_has_grown() -> None:
     marks.has_ended = True
     record_census_(marks, 80, census(KEPT=MIB))
     assert require_growth(marks, resident) == before
-    assert active_causes([GROWING], resident, {OWNER: 10}, marks) != []
+    assert select_growing_causes([GROWING], resident, {OWNER: 10}, marks) != []
 
 
 def test_causes_that_share_a_growth_are_over_when_the_process_is_level() -> None:
@@ -134,7 +134,8 @@ def test_causes_that_share_a_growth_are_over_when_the_process_is_level() -> None
         # The process gains a little more later, as much as lets each cause alone go on.
         sizes = [400 * MIB + min(step, level) * MIB + max(0, step - 40) * MIB // 8 for step in range(81)]
         samples = rows(sizes, steps_each=1)
-        return len(active_causes(parts, [samples[step] for step in dense_then_rare], found_steps, CensusHistory()))
+        read_samples = [samples[step] for step in dense_then_rare]
+        return len(select_growing_causes(parts, read_samples, found_steps, CensusHistory()))
 
     assert active_count(24) == 0
     assert active_count(81) == len(parts)
@@ -155,10 +156,10 @@ def test_child_processes_and_garbage_grow_while_the_process_is_level() -> None:
     children = [
         sample._replace(reading=sample.reading._replace(children=sample.reading.step * MIB)) for sample in level
     ]
-    assert len(active_causes([GROWING], children, {OWNER: 10}, CensusHistory())) == 1
+    assert len(select_growing_causes([GROWING], children, {OWNER: 10}, CensusHistory())) == 1
     sawtooth = rows([(400 + clock % 10) * MIB for clock in range(80)] + [410 * MIB], steps_each=1)
     garbage = replace(GROWING, owner=GARBAGE_OWNER)
-    assert len(active_causes([garbage], sawtooth, {GARBAGE_OWNER: 10}, CensusHistory())) == 1
+    assert len(select_growing_causes([garbage], sawtooth, {GARBAGE_OWNER: 10}, CensusHistory())) == 1
 
 
 def test_without_two_censuses_nothing_is_measured() -> None:
@@ -172,13 +173,16 @@ def test_what_was_compiled_once_has_stopped_while_the_process_grows(drawn: set[i
     clocks = sorted(drawn | {1, 40, 80})
     compiled = history_of(clocks, lambda clock: min(clock, full) * MIB)
     assert has_stopped(compiled, OWNER)
-    assert active_causes([GROWING], rows([400 * MIB + i * MIB for i in range(81)], steps_each=1), {}, compiled) == []
+    growing = rows([400 * MIB + i * MIB for i in range(81)], steps_each=1)
+    assert select_growing_causes([GROWING], growing, {}, compiled) == []
     assert not has_stopped(history_of(clocks, stairs), OWNER)
     assert not has_stopped(history_of(clocks, lambda clock: clock % 80 * MIB), OWNER), "emptied as the program ends"
     elsewhere = history_of([], stairs)
     for clock in clocks:  # other holders are reached first by now, and have the bytes of new items
         holding = Holding(f"train.{OWNER}", None, "list", clock, None, min(clock, full) * MIB, items=clock)
-        record_census_(elsewhere, clock, Census({OWNER: holding}, visited=0, truncated=False, seconds=0.0, live={}))
+        record_census_(
+            elsewhere, clock, Census({OWNER: holding}, visited=0, truncated=False, seconds=0.0, containers={})
+        )
     assert not has_stopped(elsewhere, OWNER)
     assert not has_stopped(history_of([1, 80], lambda clock: min(clock, full) * MIB), OWNER), "two censuses show no end"
 

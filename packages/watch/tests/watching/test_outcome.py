@@ -174,12 +174,12 @@ def test_the_states() -> None:
     assert any(re.search("3 censuses .*no container", sentence) for sentence in blank.known)
     beside = decide_outcome(straight, [LEAK], 0.25)
     assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
-    assert "findings" in beside.open_growth_sentence()
+    assert "findings" in beside.unexplained_growth_sentence()
 
 
 def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
-    soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young_bytes=130 * MIB)
+    soon = Garbage(130 * MIB, 21, "21 × Request", None, collector_is_on=True, young_bytes=130 * MIB)
     told = decide_outcome(straight, [], 0.0, garbage=soon)
     assert (told.state, told.bytes, told.next) == ("flat", 0, ())
     assert re.match(r"130\.00 MiB in cycles .*\(21 × Request\): .*young", told.known[0])

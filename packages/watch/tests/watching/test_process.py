@@ -148,14 +148,14 @@ class Slices:
     def __init__(self) -> None:
         self.lines: list[Frames] = []
 
-    def run_slice(self, _seconds: float) -> None:
+    def run_slice_(self, _seconds: float) -> None:
         made = Looks()
         self.lines.append(allocation_frames(made))
         burn = time.thread_time() + 0.1
         while time.thread_time() < burn:
             pass
 
-    def discard(self) -> None:
+    def discard_(self) -> None:
         """Nothing is under way."""
 
 
@@ -166,7 +166,7 @@ def test_a_slice_of_a_census_between_two_boundaries_is_not_traced_and_paid_once(
     watch._monitor.censuses = cast("CensusTaker", slices)
     tracer = watch._monitor._tracer = Tracer()
     tracer.start(tensors=False)
-    watch._census_kind, watch._budget.cpu_at_last_reading = TICK, process_seconds()
+    watch._census_kind, watch._budget.cpu_at_last_payment = TICK, process_seconds()
     before = watch._budget.spent_seconds
     watch._handle_due_boundary_(TICK, time.monotonic())
     watch._budget.pay_for_trace_()
@@ -465,7 +465,7 @@ while not watch._monitor.is_tracing and time.monotonic() < until:
     time.sleep(0.02)
 watch.tick(1)
 was_tracing = watch._monitor.is_tracing
-watch._budget.cpu_at_last_reading -= 60  # as if the step under way had taken a minute
+watch._budget.cpu_at_last_payment -= 60  # as if the step under way had taken a minute
 watch.tick(1)
 print(was_tracing, watch._monitor.is_tracing, watch._monitor.state.name)
 """

@@ -51,7 +51,7 @@ class Compare:
         if self.json:
             sys.stdout.write(json.dumps(comparison.values, indent=1) + "\n")
         else:
-            show(self.runs, comparison, terminal())
+            show_comparison(self.runs, comparison, terminal())
         if page_file is not None:
             errors.print(f"page  {page_file}", soft_wrap=True)
         return 0
@@ -65,7 +65,7 @@ def write_page(comparison: "NamedComparison", page: Path) -> WrittenResult:
     return write_output(page, html.encode(errors="replace"), PAGE_OUTPUT)
 
 
-def show(names: Sequence[str], comparison: "NamedComparison", console: Any) -> None:  # noqa: ANN401  (rich's console)
+def show_comparison(names: Sequence[str], comparison: "NamedComparison", console: Any) -> None:  # noqa: ANN401  (rich's console)
     """Print the letters, the settings that differ, the numbers, and a sentence for each difference."""
     from string import ascii_uppercase
 

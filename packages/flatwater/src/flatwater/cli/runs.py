@@ -69,7 +69,7 @@ class Runs:
         if self.json:
             sys.stdout.write(json.dumps({"runs": [asdict(run) for run in runs]}, indent=1) + "\n")
         else:
-            self.show(runs)
+            self.show_runs(runs)
         if self.page is not None:
             from flatwater.reports.index_page import index_page
 
@@ -78,7 +78,7 @@ class Runs:
             terminal(to_stderr=True).print(f"page  {page_file}", soft_wrap=True)
         return 0
 
-    def show(self, runs: "Sequence[RunLine]") -> None:
+    def show_runs(self, runs: "Sequence[RunLine]") -> None:
         """Print a table of the runs; below it the reasons why some are unreadable or not exact, and forks' parents."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table

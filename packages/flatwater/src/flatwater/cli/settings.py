@@ -157,7 +157,7 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
     return None
 
 
-def with_folder_settings(options: Sequence[str], settings_file: str) -> list[str]:
+def add_config_of_folder(options: Sequence[str], settings_file: str) -> list[str]:
     """Return the options, with `--config RUN/base.toml` before them if `--run` names a sweep or study to go on with.
 
     If the options have a `--config`, they stay as they are.

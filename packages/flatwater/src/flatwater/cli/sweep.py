@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from flatwater.cli.settings import RecipeSettings, WithTrust, with_folder_settings
+from flatwater.cli.settings import RecipeSettings, WithTrust, add_config_of_folder
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SweepCommand(WithTrust, RecipeSettings):
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """Read the options on top of the settings of --config, or of the sweep in --run."""
-        return super().read(program, with_folder_settings(options, "base.toml"))
+        return super().read(program, add_config_of_folder(options, "base.toml"))
 
     def __call__(self) -> int:
         """Run the trials, then show them."""

@@ -137,7 +137,7 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
             bands.append(_interval_band(run.letter, shared_points, colour))
     if not lines:
         return None
-    span = without_outliers([value for line in lines for value in line.y if value is not None])
+    span = range_without_outliers([value for line in lines for value in line.y if value is not None])
     outside = " Some values are above or below the picture." if span else ""
     band_sentence = (
         f" Of a group: the interquartile mean over seeds, and its {INTERVAL_LEVEL:.0%} interval." if bands else ""
@@ -169,7 +169,7 @@ def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -
     )
 
 
-def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
+def range_without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the range of an axis that leaves out outliers, which would flatten every curve; None without outliers."""
     if len(values) < MINIMUM_VALUES:
         return None

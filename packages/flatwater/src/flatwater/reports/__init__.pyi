@@ -1,6 +1,6 @@
 from flatwater_watch.pages.blocks import Card as Card
 from flatwater_watch.pages.blocks import Cards as Cards
-from flatwater_watch.pages.blocks import Folded as Folded
+from flatwater_watch.pages.blocks import FoldedBlock as FoldedBlock
 from flatwater_watch.pages.blocks import Heading as Heading
 from flatwater_watch.pages.blocks import Lines as Lines
 from flatwater_watch.pages.blocks import Listing as Listing

@@ -60,9 +60,11 @@ def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: 
     """
     tags = ["tags"] if any(run.tag for run in runs) else []
     titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
-    # `words` columns of text come first: run, recipe, state and, if there are any, tags.
+    # Columns of text come first: run, recipe, state and, if there are any, tags.
     yield Table(
-        titles, [_run_cells(run, folder, page_folder, sort, with_tags=bool(tags)) for run in runs], words=3 + len(tags)
+        titles,
+        [_run_cells(run, folder, page_folder, sort, with_tags=bool(tags)) for run in runs],
+        text_columns=3 + len(tags),
     )
     unreported_names = [
         run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()

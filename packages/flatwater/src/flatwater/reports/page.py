@@ -24,7 +24,7 @@ from flatwater.reports.result_blocks import missing_paragraph
 from flatwater.rundir.records import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.format_strings import fill_format, write_value
-from flatwater_watch.pages.blocks import Block, Folded, Heading, Lines, Paragraph, Piece, Section, Table, Tile
+from flatwater_watch.pages.blocks import Block, FoldedBlock, Heading, Lines, Paragraph, Piece, Section, Table, Tile
 from flatwater_watch.pages.document import document
 from flatwater_watch.pages.finding_cards import finding_cards
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
@@ -197,7 +197,7 @@ def planned_and_held_section(run: RunRecords) -> Iterator[Block]:
         shown_groups.append(_sum_sizes(f"{len(small_groups)} smaller", small_groups))
     yield _planned_table([*shown_groups, _sum_sizes("all owners", rows)], exact=False)
     if len(rows) > len(groups):  # a group has several owners
-        yield Folded(f"All {len(rows)} owners, in bytes", _planned_table(rows, exact=True))
+        yield FoldedBlock(f"All {len(rows)} owners, in bytes", _planned_table(rows, exact=True))
 
 
 def _group_sizes(rows: Sequence[OwnerSizes]) -> list[OwnerSizes]:
@@ -302,7 +302,7 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
         for alarm in run.alarms
     ]
     # The first two columns are text, the others numbers.
-    yield Table(("alarm", "last message", "times", "first", "last"), rows, words=2)
+    yield Table(("alarm", "last message", "times", "first", "last"), rows, text_columns=2)
 
 
 def checkpoints_section(run: RunRecords) -> Iterator[Block]:
@@ -334,7 +334,7 @@ def configuration_section(run: RunRecords) -> Iterator[Block]:
     """Yield the text of config.toml, folded: with this file a run is repeated."""
     lines = run.config_text.splitlines(keepends=True)
     title = (Piece("config.toml"), ": every setting with its description")
-    yield Folded(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
+    yield FoldedBlock(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
 
 
 SECTION_MAKERS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {

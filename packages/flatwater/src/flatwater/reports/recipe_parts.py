@@ -15,9 +15,9 @@ from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import parse_json
 from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.pages.block_json import from_plain, to_plain
 from flatwater_watch.pages.blocks import Block, Paragraph, Piece
 from flatwater_watch.pages.chart import Picture
-from flatwater_watch.pages.plain_blocks import from_plain, to_plain
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 

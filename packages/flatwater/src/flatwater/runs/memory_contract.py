@@ -25,8 +25,8 @@ from flatwater_watch.meters.mappings import (
     FamilyMemory,
     family_memory,
     footprint,
-    open_files,
-    threads,
+    open_file_count,
+    thread_count,
     touched_bytes,
 )
 from flatwater_watch.series.readings import Reading
@@ -165,8 +165,8 @@ class MemoryContract:
             "mapped": self.plan.mapped_bytes,
             "cuda": device_totals(self.device),
             "envs": envs,
-            "threads": threads(),
-            "files": open_files(),
+            "threads": thread_count(),
+            "files": open_file_count(),
             "budget": self.plan.budget_bytes,
             "phases": {name: effort.to_json() for name, effort in efforts.items()},
         }

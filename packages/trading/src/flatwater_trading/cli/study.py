@@ -10,9 +10,9 @@ import tyro
 from flatwater.cli.settings import (
     RecipeSettings,
     WithTrust,
+    add_config_of_folder,
     config_option,
     option_value,
-    with_folder_settings,
     with_recipe_settings,
 )
 from flatwater.config.toml import read_toml
@@ -82,7 +82,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         Raises:
             ConfigError: the source stands for an option that is given as well.
         """
-        options_with_study = with_folder_settings(options, "study.toml")
+        options_with_study = add_config_of_folder(options, "study.toml")
         recipe_command: type[Self] = _recipe_command(cls, options_with_study)
         if recipe_command is not cls:  # the settings are of another recipe, whose command has other options
             return recipe_command.read(program, options)

@@ -100,4 +100,5 @@ def _order_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
     if not rows:
         yield Paragraph(f"Nothing was ordered on the last {count_phrase(MAXIMUM_EVENINGS, 'evening')}.", "missing")
         return
-    yield Table(("date", "order", "instrument", "shares", "price"), rows, words=3)  # the first three have no numbers
+    titles = ("date", "order", "instrument", "shares", "price")  # the first three have no numbers
+    yield Table(titles, rows, text_columns=3)

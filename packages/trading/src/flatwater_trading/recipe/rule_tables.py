@@ -62,7 +62,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
             raise damaged_file_error(folder.result, error) from error
         if rule_rows:
             yield Heading("Rules that were tried on the validation days")
-            yield Table((*RULE_TITLES, "return", ""), rule_rows, words=0)  # every column is aligned as numbers
+            yield Table((*RULE_TITLES, "return", ""), rule_rows, text_columns=0)  # every column is aligned as numbers
 
 
 def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:

@@ -27,7 +27,7 @@ from flatwater_trading.recipe.behaviour import (
 from flatwater_trading.recipe.rule_tables import rule_blocks
 from flatwater_trading.recipe.tables import EQUITY, PRICES, SHEET, TRADES, TraderFolder, read_equity, read_table
 from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
-from flatwater_watch.pages.blocks import Block, Folded, Heading, Paragraph, Table
+from flatwater_watch.pages.blocks import Block, FoldedBlock, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, round_axis
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS, largest_values
 
@@ -193,7 +193,7 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
     if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED_COLUMNS:
         yield price_charts(prices, trades)
     yield trades_chart(trades)
-    yield Folded("Its best and its worst trades", _extreme_trades(trades))
+    yield FoldedBlock("Its best and its worst trades", _extreme_trades(trades))
 
 
 def _extreme_trades(trades: pl.DataFrame) -> Table:
@@ -204,7 +204,7 @@ def _extreme_trades(trades: pl.DataFrame) -> Table:
     rows = ordered_trades if shows_all else ordered_trades[:BEST_AND_WORST] + ordered_trades[-BEST_AND_WORST:]
     titles = [name.replace("_", " ") for name in names]
     # The gain is the last column, and the only number.
-    return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], words=len(names) - 1)
+    return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], text_columns=len(names) - 1)
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:

@@ -11,7 +11,7 @@ from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater_trading.panel.calendar import Calendar
 from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, calendar_of_equity
 from flatwater_trading.recipe.score_analysis import HorizonScore, read_horizons
-from flatwater_watch.pages.blocks import Block, Folded, Paragraph, Table
+from flatwater_watch.pages.blocks import Block, FoldedBlock, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
@@ -54,7 +54,7 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
     # A single year of quarters or longer periods would be one row of mostly empty months.
     if len(months) > 1 or calendar.a_year >= len(MONTHS):
         yield Table(("year", *MONTHS, "year's return"), months)
-    yield Folded("Its deepest drawdowns", drawdown_table(equity))
+    yield FoldedBlock("Its deepest drawdowns", drawdown_table(equity))
 
 
 def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
@@ -199,7 +199,7 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
         for peak, trough, end, depth in deepest
     ]
     titles = ("highest on", "lowest on", "as high again on", "depth", "calendar days")
-    return Table(titles, rows, words=3)  # the first three are dates
+    return Table(titles, rows, text_columns=3)  # the first three are dates
 
 
 def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:

@@ -298,6 +298,6 @@ def _certainty_section(study: StudyRecords) -> Iterator[Block]:
 def _runs_section(study: StudyRecords) -> Iterator[Block]:
     """Yield the section `Runs`: a row for each run, and the command that shows a run."""
     rows = [[str(run[name]) for name in ("run", "state", "reason")] for run in study.result["runs"]]
-    yield Table(("run", "state", "reason"), rows, words=3)  # no column has numbers
+    yield Table(("run", "state", "reason"), rows, text_columns=3)  # no column has numbers
     how_to_see = ("Each is a run folder of its own: ", Piece(f"flatwater report {study.path}/{rows[0][0]}"), ".")
     yield Paragraph(how_to_see, "reading")

@@ -26,7 +26,7 @@ class Budget:
         """
         self._began = monotonic() if began is None else began
         self.spent_seconds = 0.0
-        self.cpu_at_last_reading = 0.0
+        self.cpu_at_last_payment = 0.0
         """CPU seconds of the process when a trace was last paid or a reading ended, and those of the work since."""
 
     def left_seconds(self, now: float) -> float:
@@ -40,13 +40,13 @@ class Budget:
     def pay_for_work_(self, cpu_seconds: float) -> None:
         """Pay for work of the watch between two readings, for which a trace pauses."""
         self.spent_seconds += cpu_seconds
-        self.cpu_at_last_reading += cpu_seconds  # so that `trace_seconds` does not count them again
+        self.cpu_at_last_payment += cpu_seconds  # so that `trace_seconds` does not count them again
 
     def pay_for_trace_(self) -> None:
         """Pay for a trace since the last reading."""
         self.spent_seconds += self.trace_seconds()
-        self.cpu_at_last_reading = process_seconds()
+        self.cpu_at_last_payment = process_seconds()
 
     def trace_seconds(self) -> float:
         """Return the CPU seconds that a trace has cost since the last reading."""
-        return TRACED_COST_SHARE * (process_seconds() - self.cpu_at_last_reading)
+        return TRACED_COST_SHARE * (process_seconds() - self.cpu_at_last_payment)

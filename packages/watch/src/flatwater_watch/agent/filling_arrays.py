@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flatwater_watch.heap.arrays import last_base
+from flatwater_watch.heap.arrays import owning_array
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import is_a
 from flatwater_watch.meters.mappings import touched_bytes
@@ -54,7 +54,7 @@ def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> int:
         census: census whose objects still live.
     """
     previous_count = len(arrays.by_address)
-    for path, obj in census.live.items():
+    for path, obj in census.containers.items():
         for array, address, size in _memory_spans(obj):
             has_room = len(arrays.by_address) < MAXIMUM_ARRAYS
             if size < FILLING.large_array_bytes or address in arrays.by_address or not has_room:
@@ -103,7 +103,7 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(obj, numpy.ndarray):
         # A view keeps the array alive that it is a view of; an array whose base is no array has no memory of its own.
-        obj = last_base(obj)
+        obj = owning_array(obj)
         array_class = numpy.ndarray
         if array_class.base.__get__(obj) is None and array_class.nbytes.__get__(obj) >= FILLING.large_array_bytes:
             yield obj, array_class.__array_interface__.__get__(obj)["data"][0], array_class.nbytes.__get__(obj)

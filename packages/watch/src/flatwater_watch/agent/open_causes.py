@@ -108,7 +108,7 @@ def judge_collections(
     if not is_worth_reporting:
         return []
     rate = sawtooth.rise / sawtooth.seconds / steps_per_second  # bytes per boundary, between two collections
-    return [gc_sawtooth_evidence(Slope(per_step=rate, low=rate, high=rate), collecting=gc.isenabled())]
+    return [gc_sawtooth_evidence(Slope(per_step=rate, low=rate, high=rate), collector_is_on=gc.isenabled())]
 
 
 def split_native_garbage(
@@ -127,7 +127,7 @@ def split_native_garbage(
     other_causes = [cause for cause in causes if cause is not native]
     if any(cause.owner == GARBAGE_OWNER for cause in other_causes):
         return other_causes, []
-    return other_causes, [gc_sawtooth_evidence(native.drift, collecting=gc.isenabled())]
+    return other_causes, [gc_sawtooth_evidence(native.drift, collector_is_on=gc.isenabled())]
 
 
 def drop_explained_native_growth(

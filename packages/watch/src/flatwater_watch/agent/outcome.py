@@ -47,7 +47,7 @@ class Outcome:
             return f"{findings} finding{'' if findings == 1 else 's'}"
         return STATE_PHRASES[self.state]
 
-    def open_growth_sentence(self) -> str:
+    def unexplained_growth_sentence(self) -> str:
         """Return a sentence on growth that no finding explains; empty if there is none.
 
         In the state `settled` the sentence is on growth at the beginning.

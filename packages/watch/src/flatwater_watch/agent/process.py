@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent import growth, open_causes
+from flatwater_watch.agent import growth, open_causes, summary
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.budget import Budget
@@ -18,7 +18,6 @@ from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_ar
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, has_main_returned, take_reading_
 from flatwater_watch.agent.spool import write_spool
-from flatwater_watch.agent.summary import active_causes, build_summary, judge_causes, order_findings, stopped_owners
 from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
 from flatwater_watch.diagnose.evidence import UNOWNED_KINDS, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
@@ -198,7 +197,7 @@ class ProcessWatch:
         if (seconds := schedule.census_slice_seconds(self._schedule, now)) > 0:
             start_cpu_seconds = thread_seconds()
             if self._monitor.censuses.is_under_way:
-                self._monitor.censuses.run_slice(seconds)
+                self._monitor.censuses.run_slice_(seconds)
             else:
                 self._check_resets_(now)
             cpu_seconds = thread_seconds() - start_cpu_seconds
@@ -246,7 +245,7 @@ class ProcessWatch:
         self._write_spool_if_due(self._last_read_time, at_once=bool(new_findings))
         cost = thread_seconds() - start_cpu_seconds
         self._budget.spent_seconds += cost - paid_seconds  # `_schedule_next_` has paid the others
-        self._budget.cpu_at_last_reading = process_seconds()
+        self._budget.cpu_at_last_payment = process_seconds()
         if was_tracing or reading.rates:  # traced steps are slower; and a rate that was read is not measured again
             self._rates.restart_(reading.step)
         else:
@@ -354,12 +353,12 @@ class ProcessWatch:
     def _cause_groups(self) -> tuple[list[Evidence], list[Evidence]]:
         """Return the causes that still grow; and apart from them the growth of workers, and garbage that is freed."""
         causes, garbage = open_causes.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
-        growing_causes = active_causes(causes, self._samples, self._found_steps, self._census_history)
+        growing_causes = summary.select_growing_causes(causes, self._samples, self._found_steps, self._census_history)
         return growing_causes, [*workers_evidence(self._workers), *garbage]
 
     def _make_findings(self, growing_causes: list[Evidence], separate_causes: list[Evidence]) -> list[Finding]:
         """Return the findings on both groups of causes (see `_cause_groups`), in the user's units."""
-        return judge_causes(
+        return summary.judge_causes(
             growing_causes,
             separate_causes,
             self._samples,
@@ -394,7 +393,8 @@ class ProcessWatch:
             self._take_last_census_()
         if not self._samples:
             return []
-        owners = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
+        causes = self._monitor.evidence()
+        owners = summary.stopped_owners(causes, self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(owners)
         takes_census = not in_loop and bool(self._found_owners()) and self._census_is_short
         self._census_history.has_ended = takes_census
@@ -409,7 +409,7 @@ class ProcessWatch:
         last_causes, self._root_gains = open_causes.find_open_causes(
             self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
         )
-        return order_findings(self._make_findings(growing_causes, [*separate_causes, *last_causes]))
+        return summary.order_findings(self._make_findings(growing_causes, [*separate_causes, *last_causes]))
 
     @property
     def _census_is_short(self) -> bool:
@@ -439,7 +439,7 @@ class ProcessWatch:
             findings: findings to report; None takes the findings that hold now.
         """
         cpu = process_seconds() - self._cpu_at_start
-        summary = build_summary(
+        fields = summary.build_summary(
             self._samples,
             self.findings() if findings is None else findings,
             unit=self._unit,
@@ -454,9 +454,9 @@ class ProcessWatch:
         )
         cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0
         cost = {"cpu_share": cpu_share, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
-        unseen = [*summary["unseen"], *self._collector_guard.faults]
+        unseen = [*fields["unseen"], *self._collector_guard.faults]
         owner_sizes = newest_owner_sizes(self._census_history)
-        return summary | {"held": owner_sizes, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
+        return fields | {"held": owner_sizes, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
     """Bytes that the watch itself takes; set by the caller, who measured them around the import."""

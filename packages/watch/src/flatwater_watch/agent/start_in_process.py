@@ -162,7 +162,7 @@ def _watch_workers(runner_variables: dict[str, str]) -> None:
 
         module.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
 
-    from flatwater_watch.agent.step_hooks import prepare_on_import  # noqa: PLC0415  (a launcher does not need it)
+    from flatwater_watch.agent.import_hook import prepare_on_import  # noqa: PLC0415  (a launcher does not need it)
 
     os.register_at_fork(after_in_child=frameless_callable(after_fork))
     prepare_on_import({"multiprocessing.util": wrap_spawn})

@@ -5,10 +5,7 @@ that the program does not import. Wrapped functions keep their behaviour, argume
 """
 
 import functools
-import importlib.machinery
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, Mapping
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 from flatwater_watch.agent.boundaries import REQUEST
 from flatwater_watch.agent.call_counters import CallCounter, Count, make_call_counter, set_listener
 from flatwater_watch.agent.guard import Guard
+from flatwater_watch.agent.import_hook import prepare_on_import
 
 _hooked_modules = set[str]()
 """Modules that are prepared, or will be on import. A fork inherits them prepared, so that nothing is wrapped twice."""
@@ -35,58 +33,9 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
     return {kind: counter for kind, counter in _COUNTERS.items() if kind != REQUEST}
 
 
-def prepare_on_import(preparations: Mapping[str, Callable[[ModuleType], None]]) -> None:
-    """Call each function with the module that its key names: at once if that is loaded, else right after its import."""
-    not_loaded = {}
-    for name, prepare in preparations.items():
-        module = sys.modules.get(name)
-        if module is None:
-            not_loaded[name] = prepare
-        else:
-            Guard().run(prepare, module)
-    sys.meta_path.insert(0, _ImportPreparer(not_loaded))
-
-
 def unhook_steps() -> None:
     """End the calls at boundaries; the wrapped functions stay."""
     set_listener(None)
-
-
-class _ImportPreparer:
-    """A finder that lets the others find a module, and has the module prepared when its code has run."""
-
-    def __init__(self, preparations: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._preparations = preparations  # by name of a module that is not loaded yet
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec that another finder has for a module to be prepared; None for all other modules."""
-        if name not in self._preparations:
-            return None
-        prepare = self._preparations.pop(name)  # each module is prepared once
-        for finder in sys.meta_path:
-            try:
-                find = finder.find_spec
-            except AttributeError:  # an old finder, which the interpreter passes over as well
-                continue
-            if finder is not self and (spec := find(name, path, target)) is not None:
-                Guard().run(_prepare_after_execution, spec.loader, prepare)
-                return spec
-        return None
-
-
-def _prepare_after_execution(found_loader: object, prepare: Callable[[ModuleType], None]) -> None:
-    """Let a module's loader call `prepare` once it has executed the module; modules without source are left alone."""
-    if not isinstance(found_loader, importlib.machinery.SourceFileLoader):
-        return
-    loader: Any = found_loader
-
-    def exec_module(module: ModuleType) -> None:
-        """Execute the module as its loader does, then prepare it."""
-        del loader.exec_module  # without this function in the instance, the name is the class's own method again
-        loader.exec_module(module)
-        Guard().run(prepare, module)
-
-    loader.exec_module = exec_module
 
 
 # --- torch ---

@@ -24,7 +24,7 @@ from flatwater_watch.agent.reading import unseen_sentences
 from flatwater_watch.agent.slow_segments import find_slow_segment
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import Finding, sort_findings
-from flatwater_watch.diagnose.judge import NameCause, limit_step, make_findings, merge_same_cause
+from flatwater_watch.diagnose.judge import NameCause, limit_step, make_findings, merge_related_causes
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.series.readings import Scale
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 
-def active_causes(
+def select_growing_causes(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> list[Evidence]:
     """Return the causes that still grow, each with its growth over all censuses.
@@ -144,7 +144,7 @@ def judge_causes(
     growing_causes = _add_sawtooth(growing_causes, sawtooth)
     separate_causes = _add_sawtooth(separate_causes, sawtooth)
     findings = make_findings(
-        merge_same_cause(growing_causes),
+        merge_related_causes(growing_causes),
         growth,
         full_step=limit_step(growing_causes, growth),  # where memory reaches its limit
         scale=scale,

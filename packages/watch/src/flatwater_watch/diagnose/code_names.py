@@ -76,7 +76,7 @@ def holder_names(census: Census, path: str, modules: Container[str]) -> list[Cod
     names = []
     # Each holding with the next one; the last with itself, so that no hop is left.
     for holding, child in zip_longest(holdings, holdings[1:], fillvalue=holdings[-1]):
-        holder = census.live[holding.path]
+        holder = census.containers[holding.path]
         kind = holder if issubclass(type(holder), type) else type(holder)  # the holder itself may be a class
         module = full_name(kind)[0]
         if library_path is None and module not in modules and module not in USED_AS_CONTAINERS:
@@ -102,7 +102,7 @@ def container_name(census: Census, path: str, modules: Container[str]) -> CodeNa
     if name.text or parent is None:
         return name
     hop = path.removeprefix(parent)
-    is_user_object = full_name(type(census.live[parent]))[0] in modules
+    is_user_object = full_name(type(census.containers[parent]))[0] in modules
     # A private attribute counts as a public one here, as the methods of the holder's class, the user's, may write it.
     return CodeName(f"self{hop}") if is_user_object and _PUBLIC_HOPS.fullmatch(hop.replace("._", ".")) else NO_NAME
 

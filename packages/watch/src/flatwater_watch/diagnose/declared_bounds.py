@@ -37,7 +37,7 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
     namespace, name, is_attribute = _find_namespace(census, holding)
     # A container of a class derived from a builtin one has attributes of its own. No name: only those that bound the
     # whole object, such as `maxsize`, count.
-    own_attributes = named_entries(instance_dict(census.live.get(holding.path)))
+    own_attributes = named_entries(instance_dict(census.containers.get(holding.path)))
     own_bound = _smallest_bound(own_attributes, name="", length=holding.length, is_attribute=True)
     return own_bound or _smallest_bound(namespace, name, holding.length, is_attribute=is_attribute)
 
@@ -111,7 +111,7 @@ def _find_namespace(census: Census, holding: Holding) -> tuple[Iterable[tuple[st
         module, _, name = holding.path.rpartition(".")
         return named_entries(module_namespace(module) or {}), name, False
     hop = holding.path.removeprefix(holding.parent)
-    holder = census.live.get(holding.parent)
+    holder = census.containers.get(holding.parent)
     # Only an attribute has a name: not an item (`[key]`), nor a part that the walk names itself (`.<...>`).
     if not hop.startswith(".") or hop.startswith(".<") or holder is None:
         return (), "", False

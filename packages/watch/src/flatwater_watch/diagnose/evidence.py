@@ -342,7 +342,7 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
     """
     size = format_bytes(garbage.bytes)
     ending = f"a collection would free {size}"
-    collect_advice = RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE
+    collect_advice = RARE_COLLECTION_ADVICE if garbage.collector_is_on else COLLECTOR_OFF_ADVICE
     if garbage.is_frozen:
         ending, collect_advice = f"`gc.freeze` hides {size} from the collector, which never frees them", FROZEN_ADVICE
     return Evidence(

@@ -45,7 +45,7 @@ class Garbage(NamedTuple):
     """Count and class of the most frequent objects, the user's classes first."""
     made_at: AllocationSite | None
     """The line that made most of its bytes; None if no trace knows it."""
-    collecting: bool
+    collector_is_on: bool
     """Whether the collector was on."""
     cycle: tuple[str, ...] = ()
     """One of the cycles: class and attribute of each object of the program on it."""
@@ -76,7 +76,7 @@ class Garbage(NamedTuple):
         expected_bytes = max(self.young_bytes, min(forecast_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
         is_mostly_young = 2 * self.young_bytes > self.bytes
         is_freed_soon = is_mostly_young and expected_bytes < COLLECTING.reported_young_bytes
-        is_small = self.collecting and self.bytes < COLLECTING.harmless_bytes
+        is_small = self.collector_is_on and self.bytes < COLLECTING.harmless_bytes
         return not self.is_frozen and (is_freed_soon or is_small)
 
     @property
@@ -139,7 +139,7 @@ def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> 
     """
     # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]  # of the youngest generation
-    collecting = gc.isenabled() and threshold > 0
+    collector_is_on = gc.isenabled() and threshold > 0
     gc.disable()
     if tracer is None:
         tracemalloc.stop()  # a trace of the program's own, which nobody reads in the fork
@@ -156,13 +156,13 @@ def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> 
     class_counts = _count_classes(garbage, user_namespaces)
     sized_objects, fresh_bytes = _size_garbage(garbage)
     size = sum(object_bytes for object_bytes, _ in sized_objects)
-    young_bytes = fresh_bytes if collecting else 0
+    young_bytes = fresh_bytes if collector_is_on else 0
     summary = Garbage(
         bytes=size,
         objects=len(garbage),
         what=_describe_classes(class_counts),
         made_at=None,
-        collecting=collecting,
+        collector_is_on=collector_is_on,
         cycle=_find_cycle(garbage, next(iter(class_counts)), user_namespaces),
         young_bytes=young_bytes,
         # The collector begins at `threshold` new objects, and `count` have come: the others are taken to bring as many.

@@ -46,14 +46,14 @@ def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
     return is_small and waiting_bytes <= COLLECTING.maximum_wait_ratio * sawtooth.freed
 
 
-def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
+def gc_sawtooth_evidence(rate: Slope, *, collector_is_on: bool) -> Evidence:
     """Return the evidence on garbage that collections free, without its classes, as no fork has searched for it.
 
     Args:
         rate: bytes per step that come between two collections.
-        collecting: whether the collector is on.
+        collector_is_on: whether the collector is on.
     """
-    advice = (RARE_COLLECTION_ADVICE if collecting else COLLECTOR_OFF_ADVICE) + BREAK_ADVICE
+    advice = (RARE_COLLECTION_ADVICE if collector_is_on else COLLECTOR_OFF_ADVICE) + BREAK_ADVICE
     return Evidence(verdict="leak", owner=GARBAGE_OWNER, drift=rate, what=NAMELESS_GARBAGE, advice=advice)
 
 

@@ -121,7 +121,7 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
     length_gain = new_holding.length - old_holding.length
     if item_gain < 1 or length_gain <= 0:
         return None
-    newest = newest_items(later_census.live[path], new_holding.kind, min(length_gain, HANDLES.maximum_items))
+    newest = newest_items(later_census.containers[path], new_holding.kind, min(length_gain, HANDLES.maximum_items))
     handles = _first_handles(newest)
     if len(handles) < max(1, HANDLES.minimum_share_with_handle * len(newest)):
         return None

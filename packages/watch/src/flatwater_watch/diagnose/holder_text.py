@@ -26,10 +26,10 @@ def describe_holders(
     holdings = chain_of_holdings(census, holding.path)
     root = holdings[0]
     hops = [
-        _describe_hop(inner.path.removeprefix(outer.path), census.live[outer.path], outer)
+        _describe_hop(inner.path.removeprefix(outer.path), census.containers[outer.path], outer)
         for outer, inner in pairwise(holdings)
     ]
-    container_words = describe_container(census.live[holding.path], holding)
+    container_words = describe_container(census.containers[holding.path], holding)
     return (
         _describe_root(root.path, root.instances, modules),
         *filter(None, hops),

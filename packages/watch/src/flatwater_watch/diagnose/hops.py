@@ -9,7 +9,7 @@ from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.raw import full_name, read_stable
-from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
+from flatwater_watch.heap.roots import Roots, root_groups, user_modules
 from flatwater_watch.heap.view import Named, Walk, evenly_spaced_slice
 
 ITEM, KEY, CALL = "[*]", "[key]", "[call]"
@@ -62,9 +62,9 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
     modules = user_modules(roots)
     root, *hops = way
     # A root's path is one object, unless several calls wait with that variable (`CALL`). The first one found ends the
-    # search, as a later group of roots (tier) looks for tasks in the whole heap.
-    tiers = chain([roots.libraries], root_tiers(roots, modules))
-    root_objects = (value for tier in tiers for path, value in tier if path == root)
+    # search, as a later group of roots looks for tasks in the whole heap.
+    groups = chain([roots.libraries], root_groups(roots, modules))
+    root_objects = (value for group in groups for path, value in group if path == root)
     maximum_roots = None if CALL in way else 1
     objects = list(islice(root_objects, maximum_roots))[-maximum:]
     walk = Walk(

@@ -81,14 +81,14 @@ class Investigation:
     """Whether the trace was ended between two readings, so that the next reading begins it again."""
     suspended_traces: int = 0
     """Number of traces that were suspended so far."""
-    unpaid_traces: int = 0
+    unaffordable_traces: int = 0
     """Number of traces that the budget has ended or put off; each next one must be affordable for twice as long."""
     trace_tries: int = 0
     """Number of tries to trace so far; a try after a comparison without growth (`first_owner_grew`) does not count."""
     contains_tensors: bool = True
     """Whether the owner's contents are tensors."""
-    contents_hidden: bool = False
-    """Whether the contents are out of sight, so that no trace finds their line."""
+    contents_are_untraceable: bool = False
+    """Whether no trace finds the line of the contents, as they are out of sight."""
     proven: bool = False
     """Whether the growth was a drift at one of the comparisons."""
     first_owner_length: int = 0
@@ -237,7 +237,7 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     case.first_owner_grew = length != case.first_owner_length
     case.first_owner_length = length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.newest_items)
-    case.contents_hidden = any(type(item) is Callback for item in first_owner.newest_items)
+    case.contents_are_untraceable = any(type(item) is Callback for item in first_owner.newest_items)
     traceable_owners = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
     # The other owners' lines are sought only together with that of the first.
     sought_containers = {

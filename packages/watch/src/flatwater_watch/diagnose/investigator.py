@@ -30,7 +30,7 @@ from flatwater_watch.diagnose.investigation import (
 from flatwater_watch.diagnose.judge import make_reportable_findings
 from flatwater_watch.diagnose.line_search import may_find_line, put_off_trace_, search_owner_line_, start_trace_
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
-from flatwater_watch.diagnose.owners import extended_baseline
+from flatwater_watch.diagnose.owners import census_with_new_containers
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
 from flatwater_watch.diagnose.unexplained_growth import (
@@ -192,7 +192,7 @@ class Investigator:
 
     def _take_first_census(self, _reading: Reading) -> CaseEvent | None:
         """Go on with the first census; when it is complete, keep it without objects and answer `CENSUS_COMPLETE`."""
-        completed_census = self.censuses.advance_census()
+        completed_census = self.censuses.advance_census_()
         if completed_census is None:
             return None
         self._case.first_step = completed_census.step
@@ -215,7 +215,7 @@ class Investigator:
             start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
         if case.is_trace_suspended:
             # Not affordable now: the evidence without a line is published meanwhile, once.
-            self._new_evidence += [] if case.unpaid_traces else put_off_trace_(case, self._tracer)
+            self._new_evidence += [] if case.unaffordable_traces else put_off_trace_(case, self._tracer)
             return None
         # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
         may_wait = self.is_tracing and reading.has_headroom
@@ -277,7 +277,7 @@ class Investigator:
             return CaseEvent.LIBRARIES_UNCLEAR
         missing_bytes = missing_since_lengths(case, reading.step, self._growth_slope.low, reading.material_bytes)
         seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)  # a later call also climbs to holders
-        if (is_first or missing_bytes) and not self._heap_price.is_at_most_(seconds):
+        if (is_first or missing_bytes) and not self._heap_price.update_and_check_(seconds):
             case.heap_waits += 1
             return None if case.heap_waits <= CASE.maximum_heap_waits else CaseEvent.LIBRARIES_UNCLEAR
         case.heap_waits = 0
@@ -297,7 +297,7 @@ class Investigator:
         The fork waits until a look at all containers is paid for: the program copies each page that it writes to.
         """
         may_wait = self._case.garbage_search is None and self._may_compare_again and not self.is_tracing
-        if may_wait and not self._heap_price.is_at_most_(self._budget_seconds):
+        if may_wait and not self._heap_price.update_and_check_(self._budget_seconds):
             return None
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_comparison()
@@ -434,7 +434,7 @@ class Investigator:
 
     def _can_trace(self, reading: Reading) -> bool:
         """Return whether a trace may begin: the options allow it, it is paid for a while, and the limit is not near."""
-        is_paid = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unpaid_traces
+        is_paid = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unaffordable_traces
         return self._tracer is not None and not self._has_ended and is_paid and reading.has_headroom
 
     def _stop_tracing(self) -> None:
@@ -444,11 +444,11 @@ class Investigator:
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
         """Return evidence on containers that grew since the case's first census; None while another is under way."""
-        completed_census = self.censuses.advance_census()
+        completed_census = self.censuses.advance_census_()
         if completed_census is None or case.first_census is None or completed_census.step <= case.first_step:
             return None
-        first_holdings, live = case.first_census.holdings, completed_census.census.live
-        case.reached_ids = frozenset(id(container) for path, container in live.items() if path in first_holdings)
+        first_holdings, containers = case.first_census.holdings, completed_census.census.containers
+        case.reached_ids = frozenset(id(container) for path, container in containers.items() if path in first_holdings)
         steps = completed_census.step - case.first_step
         owners = find_grown_owners(
             case.first_census, completed_census.census, slope.per_step, steps, seeks_handles=case.seeks_handles
@@ -457,7 +457,7 @@ class Investigator:
         if imported_module_count() > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if case is not self._first_case:  # the first case gives leads at the end, which no trace follows
-            case.first_census = extended_baseline(case.first_census, completed_census.census)  # with new containers
+            case.first_census = census_with_new_containers(case.first_census, completed_census.census)
             if owners:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)

@@ -252,7 +252,7 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
     return growth.step + round_to_two_digits(steps_left)
 
 
-def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
+def merge_related_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """Return the causes, largest share first; those that one change of the program would mend are merged.
 
     Merged are arrays of one buffer that are being filled, and containers below one root into which one line puts

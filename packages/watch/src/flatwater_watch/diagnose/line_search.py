@@ -24,7 +24,7 @@ def may_find_line(case: Investigation) -> bool:
     return (
         bool(causes)
         and causes[0].owner not in case.lines
-        and not case.contents_hidden  # as those of callbacks of C are
+        and not case.contents_are_untraceable  # as those of callbacks of C are
         and case.trace_tries < CASE.maximum_fruitless_traces
         and case.comparisons < CASE.maximum_comparisons_with_trace
     )
@@ -50,7 +50,7 @@ def put_off_trace_(case: Investigation, tracer: Tracer | None) -> list[Evidence]
     if tracer is not None:
         tracer.stop()
     # Each unpaid trace doubles the CPU time that must be free before the next one begins.
-    case.is_trace_suspended, case.unpaid_traces = True, case.unpaid_traces + 1
+    case.is_trace_suspended, case.unaffordable_traces = True, case.unaffordable_traces + 1
     return case.last_evidence
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flatwater_watch.diagnose.evidence import UNKNOWN_USE, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.line_calls import LineObjects
-from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
+from flatwater_watch.heap.arrays import array_figures, owning_array, saved_tensors
 from flatwater_watch.heap.modules import is_runtime_file
 from flatwater_watch.heap.raw import is_a, is_class, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
@@ -163,7 +163,7 @@ class Tracer:
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
         elif figures.has_graph is None:  # a numpy array
-            yield figures.base_bytes, self._allocation_site(last_base(item), "numpy")
+            yield figures.base_bytes, self._allocation_site(owning_array(item), "numpy")
         else:  # a tensor: its line is that of its storage, from the torch mode, or else of its Python object
             for tensor in (item, *saved_tensors(item)):
                 site = None if self._storage_mode is None else self._storage_mode.find_record(tensor)

@@ -75,7 +75,7 @@ class Monitor(Investigator):
             self.put_off_trace()
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
-            self.censuses.advance_census()
+            self.censuses.advance_census_()
         new_findings = self._publish_new_findings()
         # Last, as memory that the work above took is not the program's.
         self._native_search.recorder.skip_current_gain()
@@ -91,7 +91,7 @@ class Monitor(Investigator):
         if seconds is not None:
             self.censuses.slice_seconds = seconds
         if self._latest_reading is not None:
-            self.censuses.advance_census()
+            self.censuses.advance_census_()
 
     def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
         """Finish the investigation without further readings: wait for a search under way, and publish proven causes.
@@ -211,9 +211,9 @@ class Monitor(Investigator):
     def take_whole_census(self) -> CompletedCensus | None:
         """Take a whole census at once, without a trace, and return it; None before the first reading."""
         self._stop_tracing()
-        self.censuses.discard()
+        self.censuses.discard_()
         self.censuses.slice_seconds = inf
-        return None if self._latest_reading is None else self.censuses.advance_census()
+        return None if self._latest_reading is None else self.censuses.advance_census_()
 
     def explain_open_bytes_at_end(
         self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None
@@ -301,7 +301,7 @@ class Monitor(Investigator):
             or self._latest_reading.step <= self._first_case.first_step
         ):
             return []
-        self.censuses.discard()
+        self.censuses.discard_()
         self.censuses.slice_seconds = inf
         slope = recent_slope(self._history.unaccounted)
         causes = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
@@ -337,6 +337,6 @@ class Monitor(Investigator):
         """Stop tracing, and drop the census and the search that are under way."""
         stop_search_(self._case)
         self._case, self.state = Investigation(self._lines), CaseState.WATCHING
-        self.censuses.discard()
+        self.censuses.discard_()
         self._stop_tracing()
         self._native_search.recorder.end()

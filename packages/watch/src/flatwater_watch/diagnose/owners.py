@@ -100,7 +100,7 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
             children.setdefault(holding.parent, []).append(path)
     gains = _unexplained_gains(earlier_census, later_census, growth, children)
     minimum_bytes = OWNING.least_share * sum(gains.values())
-    # By bytes per step, as a container may be compared with a later census than others (`extended_baseline`).
+    # By bytes per step, as a container may be compared with a later census than others (`census_with_new_containers`).
     paths = sorted(
         (path for path in gains if gains[path] >= minimum_bytes),
         key=lambda path: -gains[path] / max(1, later_census.holdings[path].step - earlier_census.holdings[path].step),
@@ -122,7 +122,7 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
     return list(owners.values())
 
 
-def extended_baseline(earlier_census: Census, later_census: Census) -> Census:
+def census_with_new_containers(earlier_census: Census, later_census: Census) -> Census:
     """Return the earlier census with the holdings of the later one that had nothing to be compared with.
 
     These are new paths, and containers that got their first item. Whether they grow is seen at the next comparison:
@@ -133,7 +133,7 @@ def extended_baseline(earlier_census: Census, later_census: Census) -> Census:
         for path, holding in later_census.holdings.items()
         if path not in earlier_census.holdings or _has_first_item(earlier_census.holdings[path], holding)
     }
-    return earlier_census._replace(holdings={**earlier_census.holdings, **new_holdings}, live={})
+    return earlier_census._replace(holdings={**earlier_census.holdings, **new_holdings}, containers={})
 
 
 def _has_first_item(earlier: Holding, later: Holding) -> bool:
@@ -264,7 +264,7 @@ def describe_owner(
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(census, holding))
     display_path = holding.path if in_more_items else _display_path(census, holding, modules)
-    container = census.live[(holding.parent if holding.kind == "graph" else None) or path]  # of a graph its tensor
+    container = census.containers[(holding.parent or path) if holding.kind == "graph" else path]  # a graph's tensor
     newest = newest_items(container, holding.kind, min(max(holding.length - earlier.length, 1), MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(census, path, user_code, newest[-1] if newest else None)
@@ -330,7 +330,7 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
         hop = inner.path.removeprefix(outer.path)
         # A part that the walk names itself, the base of a view, or an item of a tuple, such as a block of a DataFrame.
         is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and outer.kind == "tuple")
-        is_private = hop.startswith("._") and full_name(type(census.live[outer.path]))[0] not in modules
+        is_private = hop.startswith("._") and full_name(type(census.containers[outer.path]))[0] not in modules
         if not (is_nameless or is_private):
             return inner.path
     return holdings[0].path
@@ -349,8 +349,8 @@ def _rule_advice(
         is_of_library: whether it belongs to a library, so that the user is to take nothing out of it.
     """
     path = holding.path
-    container, holdings = census.live[path], chain_of_holdings(census, path)
-    hops = [(census.live[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
+    container, holdings = census.containers[path], chain_of_holdings(census, path)
+    hops = [(census.containers[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
     rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)  # from the container no hop leads on
     if rule is None:
         return ""
@@ -381,5 +381,5 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:
         return None
-    contents = describe_contents(holding, newest_items(census.live[path], holding.kind, MAXIMUM_LEAVES))
+    contents = describe_contents(holding, newest_items(census.containers[path], holding.kind, MAXIMUM_LEAVES))
     return describe_holders(census, holding, contents, user_modules(Roots())), contents

@@ -44,7 +44,7 @@ def releasing_word(name: str) -> str:
 
 
 def written_calls(
-    owner: str, space: Mapping[str, Any], names: Iterable[str], user_names: frozenset[str], *, is_class: bool
+    owner: str, namespace: Mapping[str, Any], names: Iterable[str], user_names: frozenset[str], *, is_class: bool
 ) -> tuple[str, ...]:
     """Return calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`.
 
@@ -53,7 +53,7 @@ def written_calls(
     """
     ranks = []
     for name in names:
-        call, word = written_call(owner, name, space[name], is_class=is_class), releasing_word(name)
+        call, word = written_call(owner, name, namespace[name], is_class=is_class), releasing_word(name)
         is_last = word not in _RELEASING_ALL and not releases_one(call)
         word_rank = _RELEASING.index(word) if word else len(_RELEASING)
         ranks.append((not _undoes(name, user_names), is_last, word_rank, call))  # False sorts before True
@@ -84,36 +84,38 @@ class ReleaseSearch(NamedTuple):
     """Names that lead to the table."""
     methods: frozenset[str]
     """Names of methods of objects on the way to the table that release it."""
-    space: Mapping[str, Any]
+    class_namespace: Mapping[str, Any]
     """Names of the class whose methods are searched; empty for a module."""
-    home: Mapping[str, Any] | None
+    module_namespace: Mapping[str, Any] | None
     """Names of the module whose global leads to the table: only there the names mean the table. None for a class."""
     package: str
     """Package of the library."""
     user_names: frozenset[str]
     """Names in the user's functions."""
-    any_name: bool
+    accepts_any_name: bool
     """Whether a function needs no word for a release in its name."""
 
-    def releasing_names(self, space: Mapping[str, Any]) -> list[str]:
+    def releasing_names(self, namespace: Mapping[str, Any]) -> list[str]:
         """Return the names of functions in a class or module that release the table.
 
         With a word for a release in its name, a function may release the table through others, or be of C. Without one
         it must remove from the table itself, and add nothing to it.
         """
         names = []
-        for name, value in list(space.items()):  # a list, as another thread may add names meanwhile
+        for name, value in list(namespace.items()):  # a list, as another thread may add names meanwhile
             if releasing_word(name):
                 is_releasing = self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
             else:
-                is_releasing = (self.any_name or _undoes(name, self.user_names)) and self._removes(name, value)
+                is_releasing = (self.accepts_any_name or _undoes(name, self.user_names)) and self._removes(name, value)
             if is_releasing:
                 names.append(name)
         return names
 
     def _is_likely(self, name: str) -> bool:
         """Return whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
-        return releasing_word(name) in _RELEASING_ALL or _undoes(name, self.user_names.intersection(self.space))
+        return releasing_word(name) in _RELEASING_ALL or _undoes(
+            name, self.user_names.intersection(self.class_namespace)
+        )
 
     def _removes(self, name: str, value: Any) -> bool:
         """Return whether a public function, not called by the user, itself removes from the table and adds nothing."""
@@ -121,8 +123,8 @@ class ReleaseSearch(NamedTuple):
         if function is None or SELF in self.names or self.names.isdisjoint(function.__code__.co_names):
             return False
         use = code_use(function.__code__)
-        is_home = self.home is None or function.__globals__ is self.home
-        return is_home and not self.names.isdisjoint(use.removed) and self.names.isdisjoint(use.added)
+        names_mean_table = self.module_namespace is None or function.__globals__ is self.module_namespace
+        return names_mean_table and not self.names.isdisjoint(use.removed) and self.names.isdisjoint(use.added)
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
         """Return whether a function, or one that it calls, empties or replaces what is on the way to the table."""
@@ -130,24 +132,31 @@ class ReleaseSearch(NamedTuple):
         if function is None:
             return False
         use = code_use(function.__code__)
-        is_home = self.home is None or function.__globals__ is self.home
-        if is_home and not self.names.isdisjoint(use.removed | use.replaced):
+        names_mean_table = self.module_namespace is None or function.__globals__ is self.module_namespace
+        if names_mean_table and not self.names.isdisjoint(use.removed | use.replaced):
             return True
         # Else it calls a method that releases the table, or a function that does so at most `depth` calls deep.
         return any(
-            (name in self.methods and self._stands_for_holder(receiver_names, function, is_home=is_home))
+            (
+                name in self.methods
+                and self._stands_for_holder(receiver_names, function, names_mean_table=names_mean_table)
+            )
             or (depth > 0 and self.releases(self._callee(name, receiver_names, function), depth - 1))
             for name, receiver_names in use.calls
         )
 
-    def _stands_for_holder(self, receiver_names: frozenset[str], function: FunctionType, *, is_home: bool) -> bool:
+    def _stands_for_holder(
+        self, receiver_names: frozenset[str], function: FunctionType, *, names_mean_table: bool
+    ) -> bool:
         """Return whether a name stands for an object on the way to the table, or for a function that returns one."""
-        if is_home and not self.names.isdisjoint(receiver_names):
+        if names_mean_table and not self.names.isdisjoint(receiver_names):
             return True
         # Functions of the module that use a name of the table, such as `get_registry` in `get_registry().clear()`.
         givers = [plain_function(dict.get(function.__globals__, name)) for name in receiver_names]
         return any(
-            giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
+            giver is not None
+            and giver.__globals__ is self.module_namespace
+            and not self.names.isdisjoint(giver.__code__.co_names)
             for giver in givers
         )
 
@@ -155,7 +164,7 @@ class ReleaseSearch(NamedTuple):
         """Return the function that a call by this name calls: a global, or a method of `self`; None for any other."""
         if not receiver_names:
             return dict.get(function.__globals__, name)
-        return self.space.get(name) if receiver_names == {SELF} else None
+        return self.class_namespace.get(name) if receiver_names == {SELF} else None
 
     def _is_of_c(self, value: Any) -> bool:
         """Return whether a value is the library's function or method of C, whose code cannot be read."""

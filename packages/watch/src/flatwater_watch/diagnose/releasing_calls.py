@@ -143,17 +143,17 @@ def library_table(census: Census, path: str, user_code: UserCode, item: Any = No
         library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
         return _library_queue(library, holders, path)
     user_names = user_code.names
-    calls, methods = _holder_calls(holders, user_names, any_name=False)
+    calls, methods = _holder_calls(holders, user_names, accepts_any_name=False)
     if is_library_root:
         names |= _names_in_path(path.removeprefix(root_module))
         # Of all kinds of calls the first that the library has, the surest kind first.
         calls = (
-            _module_calls(root_module, names, methods, user_names, any_name=False)
+            _module_calls(root_module, names, methods, user_names, accepts_any_name=False)
             or calls
             or _item_calls(root_module, names, item, user_names)
             or _cache_calls(root_module, holders)
-            or _module_calls(root_module, names, methods, user_names, any_name=True)
-            or _holder_calls(holders, user_names, any_name=True)[0]
+            or _module_calls(root_module, names, methods, user_names, accepts_any_name=True)
+            or _holder_calls(holders, user_names, accepts_any_name=True)[0]
         )
         return LibraryTable(root_module.partition(".")[0], calls)
     return _table_of_holders(holders, calls, path, user_code)
@@ -175,7 +175,7 @@ def _table_of_holders(
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_code.given_names)
     bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, user_code)
     if not (calls or argument or bounds):
-        calls = _holder_calls(holders, user_code.names, any_name=True)[0]
+        calls = _holder_calls(holders, user_code.names, accepts_any_name=True)[0]
     # The innermost holder is the item; otherwise the program has a name for the outermost.
     has_item_calls = any(call.startswith("item.") for call in calls)
     holder = holders[0].code_name if has_item_calls else holders[-1].code_name
@@ -207,9 +207,9 @@ def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> Libra
     attribute = path.rpartition(".")[2]
     if any(attribute in stored_parameters(function.__code__) for function in constructors if function is not None):
         return None
-    space = class_namespace(kind, USED_AS_CONTAINERS)
-    methods = [name for name in space if first_word(name) in _TAKING and _takes(space[name], names)]
-    calls = [written_call(code_name.text or class_name(kind), name, space[name], is_class=True) for name in methods]
+    namespace = class_namespace(kind, USED_AS_CONTAINERS)
+    methods = [name for name in namespace if first_word(name) in _TAKING and _takes(namespace[name], names)]
+    calls = [written_call(code_name.text or class_name(kind), name, namespace[name], is_class=True) for name in methods]
     return LibraryTable(library, tuple(sorted(calls)[:MAXIMUM_CALLS]), holder=code_name, is_queue=True)
 
 
@@ -236,7 +236,7 @@ def _library_holders(census: Census, path: str, modules: Container[str]) -> tupl
     names, hops_of_child = frozenset[str](), ""
     named_holdings = zip(chain_of_holdings(census, path), holder_names(census, path, modules), strict=True)
     for holding, name in reversed(list(named_holdings)):
-        holder, hops = census.live[holding.path], path.removeprefix(holding.path)
+        holder, hops = census.containers[holding.path], path.removeprefix(holding.path)
         # The table itself, which is no holder unless its attributes grow, or bytes inside of it.
         if not hops and holding.kind != "object" and not _is_object_of_c(holding, type(holder)):
             continue
@@ -271,8 +271,8 @@ def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
     """
     attribute_match = _NAME.match(hops.removeprefix("."))
     for owner in mro(kind):  # the class itself first, then its base classes
-        space = class_dict(owner)
-        functions = filter(None, map(plain_function, list(space.values())))
+        namespace = class_dict(owner)
+        functions = filter(None, map(plain_function, list(namespace.values())))
         if attribute_match is not None and any(
             attribute_match[0] in function.__code__.co_names for function in functions
         ):
@@ -360,9 +360,9 @@ def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
     if not any("cache_clear" in class_dict(owner) for holder in holders for owner in mro(holder.kind)):
         return ()
     package = module.partition(".")[0]
-    space = module_namespace(package) or {}
-    functions = [name for name in _CACHE_CLEARING if plain_function(space.get(name)) is not None]
-    return written_calls(package, space, functions, user_names=frozenset(), is_class=False)
+    namespace = module_namespace(package) or {}
+    functions = [name for name in _CACHE_CLEARING if plain_function(namespace.get(name)) is not None]
+    return written_calls(package, namespace, functions, user_names=frozenset(), is_class=False)
 
 
 def _class_of_root(module: str, root: str) -> type | None:
@@ -383,7 +383,7 @@ def _names_in_path(path: str) -> frozenset[str]:
 
 
 def _module_calls(
-    module: str, names: frozenset[str], methods: frozenset[str], user_names: frozenset[str], *, any_name: bool
+    module: str, names: frozenset[str], methods: frozenset[str], user_names: frozenset[str], *, accepts_any_name: bool
 ) -> tuple[str, ...]:
     """Return calls, such as "regex.purge()", of functions that release a table: in its outermost package that has any.
 
@@ -392,21 +392,21 @@ def _module_calls(
         names: names on the way from the module to the table.
         methods: names of methods of the objects on the way that release the table.
         user_names: names in the user's functions.
-        any_name: whether a function needs no word for a release in its name.
+        accepts_any_name: whether a function needs no word for a release in its name.
     """
     search = ReleaseSearch(
         names,
         methods,
-        space={},
-        home=module_namespace(module) or {},
+        class_namespace={},
+        module_namespace=module_namespace(module) or {},
         package=module.partition(".")[0],
         user_names=user_names,
-        any_name=any_name,
+        accepts_any_name=accepts_any_name,
     )
     packages = accumulate(module.split("."), "{}.{}".format)  # `luigi`, then `luigi.task`
     for public in takewhile(lambda package: "._" not in package, packages):  # up to the first private package
-        space = module_namespace(public) or {}
-        calls = written_calls(public, space, search.releasing_names(space), user_names, is_class=False)
+        namespace = module_namespace(public) or {}
+        calls = written_calls(public, namespace, search.releasing_names(namespace), user_names, is_class=False)
         if calls:
             return calls
     return ()
@@ -421,21 +421,23 @@ def _item_calls(module: str, names: frozenset[str], item: Any, user_names: froze
         item: an item of the table.
         user_names: names in the user's functions.
     """
-    space = class_namespace(type(item), USED_AS_CONTAINERS)
+    namespace = class_namespace(type(item), USED_AS_CONTAINERS)
     search = ReleaseSearch(
         names,
         methods=frozenset(),
-        space=space,
-        home=module_namespace(module) or {},
+        class_namespace=namespace,
+        module_namespace=module_namespace(module) or {},
         package=module.partition(".")[0],
         user_names=user_names,
-        any_name=False,
+        accepts_any_name=False,
     )
-    return written_calls(class_name(type(item)), space, search.releasing_names(space), user_names, is_class=True)
+    return written_calls(
+        class_name(type(item)), namespace, search.releasing_names(namespace), user_names, is_class=True
+    )
 
 
 def _holder_calls(
-    holders: Iterable[_Holder], user_names: frozenset[str], *, any_name: bool
+    holders: Iterable[_Holder], user_names: frozenset[str], *, accepts_any_name: bool
 ) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the calls, such as `Markdown.reset()`, by which one holder releases a table, and the names of all methods.
 
@@ -445,21 +447,27 @@ def _holder_calls(
     Args:
         holders: holders of the table, innermost first.
         user_names: names in the user's functions.
-        any_name: whether a method needs no word for a release in its name.
+        accepts_any_name: whether a method needs no word for a release in its name.
     """
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()
     for kind, names, code_name in holders:
-        space = class_namespace(kind, USED_AS_CONTAINERS)
+        namespace = class_namespace(kind, USED_AS_CONTAINERS)
         package = full_name(kind)[0].partition(".")[0]
         search = ReleaseSearch(
-            names, methods, space, home=None, package=package, user_names=user_names, any_name=any_name
+            names,
+            methods,
+            namespace,
+            module_namespace=None,
+            package=package,
+            user_names=user_names,
+            accepts_any_name=accepts_any_name,
         )
         # `del table[key]` is advice only on an object that the program can name.
-        found_methods = [name for name in search.releasing_names(space) if code_name.text or name not in DELETIONS]
+        found_methods = [name for name in search.releasing_names(namespace) if code_name.text or name not in DELETIONS]
         owner = code_name.text or class_name(kind)
         # A later holder lies further out.
-        calls = written_calls(owner, space, found_methods, user_names, is_class=True) or calls
+        calls = written_calls(owner, namespace, found_methods, user_names, is_class=True) or calls
         methods |= set(found_methods)
         if SELF in names and calls and code_name.text:  # the table itself, which the program can name
             break

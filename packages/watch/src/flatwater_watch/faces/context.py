@@ -21,7 +21,7 @@ from flatwater_watch.agent.step_hooks import hook_steps
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.notebook_cells import in_notebook, name_cells
+from flatwater_watch.faces.notebook_cells import evidence_with_cell_names, in_notebook
 from flatwater_watch.faces.summary_lines import terminal_lines
 from flatwater_watch.faces.summary_masking import masked_summary
 from flatwater_watch.heap.roots import Roots
@@ -136,7 +136,7 @@ class Watch:
     def _start_process_watch(self) -> ProcessWatch:
         """Make the watch of this process; without a unit, hooks and a timer call its `step` and `tick`."""
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
-        watch.name_cause = name_cells
+        watch.name_cause = evidence_with_cell_names
         if self._unit is None:
             watch.boundaries.attach_counters_(hook_steps(watch.step))
             # Where no reading may be taken, as in an import, a tick only suspends a trace, as tracing slows imports.

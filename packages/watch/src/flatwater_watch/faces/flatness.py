@@ -144,7 +144,7 @@ def run_flatness_test(
         tracer.stop()
 
 
-def run_excess_test(
+def run_repeated_growth_test(
     run: Callable[[], object], allowed_bytes: int, extra_roots: Sequence[tuple[str, object]] = ()
 ) -> str | None:
     """Run the code; return None if its first or second run leaves no more than is allowed, else a text on the growth.

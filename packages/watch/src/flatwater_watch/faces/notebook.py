@@ -78,7 +78,7 @@ def notebook_cards(watch: Watch) -> str:
 
     summary = watch.summary()
     outcome = Outcome.from_json(summary["outcome"])
-    sentences = [text for text in (outcome.open_growth_sentence(), *outcome.known, *outcome.next) if text]
+    sentences = [text for text in (outcome.unexplained_growth_sentence(), *outcome.known, *outcome.next) if text]
     blocks: tuple[Block, ...] = (
         *(Paragraph(line) for line in summary_head(summary)),
         finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),  # "": without a remark

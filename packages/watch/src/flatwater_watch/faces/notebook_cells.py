@@ -26,7 +26,7 @@ def _running_shell() -> Any:  # noqa: ANN401  (IPython's own class)
     return kind.instance() if kind is not None and kind.initialized() else None
 
 
-def name_cells(cause: Evidence) -> Evidence:
+def evidence_with_cell_names(cause: Evidence) -> Evidence:
     """Return the evidence with names such as `In[2]` for the files that IPython made up for cells.
 
     Outside of IPython it is returned as it is.

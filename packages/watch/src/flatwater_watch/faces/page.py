@@ -168,8 +168,8 @@ def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
         yield Paragraph(f"{head}: no finding in {steps}.", kind)
     else:
         yield Paragraph("Nothing was read, so nothing is known. See below for why.", "missing")
-    if watch.outcome.open_growth_sentence():
-        yield Paragraph(watch.outcome.open_growth_sentence())
+    if watch.outcome.unexplained_growth_sentence():
+        yield Paragraph(watch.outcome.unexplained_growth_sentence())
     for label, sentences in (("What is known", watch.outcome.known), ("What to try", watch.outcome.next)):
         if sentences:
             yield Paragraph(f"{label}:")

@@ -140,14 +140,14 @@ def _warn_user(item: pytest.Item, sentence: str) -> None:
 
 def _make_check(mark: pytest.Mark, name: str) -> Check:
     """Return the check that a mark asks for, which runs the code; a mark with wrong arguments fails the test."""
-    from flatwater_watch.faces.flatness import check_max_growth, flat_plan, run_excess_test, run_flatness_test  # noqa: PLC0415  (as above)
+    from flatwater_watch.faces.flatness import check_max_growth, flat_plan, run_flatness_test, run_repeated_growth_test  # noqa: PLC0415  (as above)
 
     try:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
             return lambda run, extra_roots: run_flatness_test(run, plan, extra_roots)
         allowance = check_max_growth(*mark.args, **mark.kwargs)
-        return lambda run, extra_roots: run_excess_test(run, allowance, extra_roots)
+        return lambda run, extra_roots: run_repeated_growth_test(run, allowance, extra_roots)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have

@@ -80,9 +80,9 @@ def _small_findings_row(findings: Sequence[Finding]) -> str:
 
 def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
     """Yield the lines on growth without a cause, with known facts and advice."""
-    if outcome.open_growth_sentence():
+    if outcome.unexplained_growth_sentence():
         yield ""
-        yield from textwrap.wrap(f"open: {outcome.open_growth_sentence()}", WIDTH, subsequent_indent="  ")
+        yield from textwrap.wrap(f"open: {outcome.unexplained_growth_sentence()}", WIDTH, subsequent_indent="  ")
     for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
         for number, sentence in enumerate(sentences):
             indent = (label if number == 0 else "").ljust(LABEL_WIDTH)

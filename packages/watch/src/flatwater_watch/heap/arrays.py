@@ -227,7 +227,7 @@ def array_figures(array: Any) -> ArrayFigures | None:
         array_class: Any = numpy.ndarray
         label = f"{array_class.dtype.__get__(array)}{list(array_class.shape.__get__(array))}"
         own_bytes = array_class.nbytes.__get__(array)
-        base_bytes = array_class.nbytes.__get__(last_base(array))
+        base_bytes = array_class.nbytes.__get__(owning_array(array))
         return ArrayFigures(label, own_bytes, base_bytes, has_graph=None)
     return None
 
@@ -250,14 +250,14 @@ def _tensor_figures(tensor: Any) -> ArrayFigures:
         return ArrayFigures(label, size, storage_size, has_graph)
 
 
-def last_base(array: Any) -> Any:
+def owning_array(array: Any) -> Any:
     """Return the numpy array at the end of a view's chain of bases, or the array itself if it is no view."""
     numpy: Any = sys.modules["numpy"]
-    owning_array = array
+    owner = array
     # By numpy's own descriptor: a subclass may define `base` itself, and no code of the program may run.
-    while is_a(base := numpy.ndarray.base.__get__(owning_array), numpy.ndarray):
-        owning_array = base
-    return owning_array
+    while is_a(base := numpy.ndarray.base.__get__(owner), numpy.ndarray):
+        owner = base
+    return owner
 
 
 def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:

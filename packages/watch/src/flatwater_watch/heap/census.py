@@ -81,7 +81,7 @@ class Census(NamedTuple):
     """Whether the walk stopped at its limit: bytes are too few, and holdings may be missing."""
     seconds: float
     """Seconds for which the program stood still, all slices together."""
-    live: Mapping[str, Any]
+    containers: Mapping[str, Any]
     """The container on each path, or the longest of several. Strong references: `without_objects` drops them."""
     unread: Mapping[str, int] = MappingProxyType({})
     """Number of objects that could not be read, by class and exception; objects below them are missing."""
@@ -90,7 +90,7 @@ class Census(NamedTuple):
 
     def without_objects(self) -> "Census":
         """Return the census without references to objects of the program."""
-        return self._replace(live={})
+        return self._replace(containers={})
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -214,14 +214,14 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
     if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):
         return None
     _add_sampling_figures_(heap_walk)
-    holdings, live = _list_holdings(heap_walk.records.values())
+    holdings, containers = _list_holdings(heap_walk.records.values())
     _break_cycles_(heap_walk)
     return Census(
         holdings,
         visited=heap_walk.walk.opened_count,
         truncated=heap_walk.truncated,
         seconds=0.0,  # set by the caller
-        live=live,
+        containers=containers,
         unread=dict(heap_walk.walk.unread_by_class),
         sampled_items=heap_walk.walk.sampled_items,
     )
@@ -243,7 +243,7 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
         for row in range(end - 1, begin - 1, -1):
             sample = samples.get(row)
             if sample is not None:
-                sizes[row] += sample.estimate_total()
+                sizes[row] += sample.estimate_total_()
             holder = holders[row]
             if marks[row] & SAMPLED:  # the holder gets an estimate of all its items when its own row comes
                 samples[holder].add_row(row, sizes[row])
@@ -295,12 +295,12 @@ def _list_holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], d
     Containers that were freed meanwhile are left out, and so are all below them.
     """
     holdings = dict[str, Holding]()
-    live = dict[str, Any]()
+    containers = dict[str, Any]()
     for record in records:  # in the order of the walk, so that a parent comes before what it holds
         container = strong_object(record.longest_container)
         if container is not None and (record.parent is None or record.parent.path in holdings):
-            holdings[record.path], live[record.path] = _make_holding(record), container
-    return holdings, live
+            holdings[record.path], containers[record.path] = _make_holding(record), container
+    return holdings, containers
 
 
 def _make_holding(record: PathRecord) -> Holding:
@@ -395,7 +395,7 @@ class CensusTaker:
         libraries = tuple((path, holder) for path, holder in holders if holder is not None)  # not those that are gone
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
-    def advance_census(self) -> CompletedCensus | None:
+    def advance_census_(self) -> CompletedCensus | None:
         """Take this step's slice of the census under way, or of a new one; report a complete census, and return it.
 
         None while it is not complete, or if this step has no time for a slice.
@@ -407,7 +407,7 @@ class CensusTaker:
                 begin_census(self.roots, sample_fewer_items=self._starts_with_few_items),
                 self._current_step(),
             )
-        self.run_slice(self.slice_seconds)
+        self.run_slice_(self.slice_seconds)
         self.slice_seconds = 0.0
         if self._complete is None:
             return None
@@ -416,7 +416,7 @@ class CensusTaker:
         minimum_objects = LONG_WALK_OBJECTS * FEWER_SAMPLED_ITEMS // SAMPLED_ITEMS
         self._starts_with_few_items = walk.sampled_items == FEWER_SAMPLED_ITEMS and walk.opened_count > minimum_objects
         self.last_cpu_seconds = self.current_cpu_seconds
-        self.discard()
+        self.discard_()
         start_seconds = thread_seconds()
         with _pause_collector():  # the callback gets references to the containers
             self._on_census(self._first_step, census)
@@ -424,14 +424,14 @@ class CensusTaker:
         self._process_seconds_at_last = process_seconds()
         return CompletedCensus(self._first_step, census)
 
-    def run_slice(self, seconds: float) -> None:
-        """Take a slice of the census under way, if any; once it is done, the next `advance_census` returns it."""
+    def run_slice_(self, seconds: float) -> None:
+        """Take a slice of the census under way, if any; once it is done, the next `advance_census_` returns it."""
         if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
             self._complete = continue_census_(self._in_progress, seconds, self._current_step())
             self.current_cpu_seconds += thread_seconds() - start_seconds
 
-    def discard(self) -> None:
+    def discard_(self) -> None:
         """Drop the census under way."""
         self._in_progress = self._complete = None
         self.current_cpu_seconds = 0.0

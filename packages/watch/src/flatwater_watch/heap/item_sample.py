@@ -42,7 +42,7 @@ class ItemSample:
         """Number of sampled items."""
         return len(self.item_bytes)
 
-    def estimate_total(self) -> float:
+    def estimate_total_(self) -> float:
         """Estimate the bytes of all items, when the sample is complete, and set `scale`."""
         sampled_bytes = sum(self.item_bytes)
         total = estimate_bytes(sampled_bytes, self.largest_part, self.sampled_count, self.item_count)

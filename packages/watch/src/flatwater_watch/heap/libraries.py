@@ -103,7 +103,7 @@ class HeapPrice:
         self._needed_seconds = 0.0
         """CPU seconds that it takes by the last count; 0 before the first."""
 
-    def is_at_most_(self, seconds: float) -> bool:
+    def update_and_check_(self, seconds: float) -> bool:
         """Return whether `heap_lengths` takes at most `seconds` of CPU time.
 
         The objects are counted anew, unless the seconds are too few by the last count, or for counting itself.

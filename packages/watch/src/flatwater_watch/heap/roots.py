@@ -203,7 +203,7 @@ def display_module_name(module: str, names: dict[str, Any]) -> str:
     return file_stem(file) if is_main and file is not None else module
 
 
-def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+def root_groups(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
     """Yield the roots in groups, with their paths; a group owns all that it reaches before the next group begins.
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
@@ -245,8 +245,8 @@ def _thread_roots() -> list[tuple[str, Any]]:
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
     """Yield each root with its path: "train.HISTORY", "play() in train.py: losses", "pyplot's figures"."""
-    for tier in root_tiers(roots, user_modules(roots)):
-        yield from tier
+    for group in root_groups(roots, user_modules(roots)):
+        yield from group
 
 
 def _module_globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_o
 from flatwater_watch.heap.item_sample import ItemSample
 from flatwater_watch.heap.modules import runtime_modules
 from flatwater_watch.heap.raw import full_name, mro
-from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
+from flatwater_watch.heap.roots import Roots, root_groups, user_modules
 from flatwater_watch.heap.view import (
     OPAQUE,
     Named,
@@ -193,7 +193,7 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
     )
     # The object that stands for a child process gets the child's bytes: see `instance_opener`.
     walk.child_bytes.update(descendant_memory().private_by_child)
-    return HeapWalk(walk, deque(root_tiers(roots, modules)))
+    return HeapWalk(walk, deque(root_groups(roots, modules)))
 
 
 def continue_walk_(heap_walk: HeapWalk, deadline: float) -> bool:

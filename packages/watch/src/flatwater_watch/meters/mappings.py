@@ -150,12 +150,12 @@ class CostlyMeter(Generic[T]):
         return self.newest
 
 
-def open_files() -> int:
+def open_file_count() -> int:
     """Return the number of descriptors that this process holds."""
     return len(list_folder("/proc/self/fd"))
 
 
-def threads() -> int:
+def thread_count() -> int:
     """Return the number of threads of this process, native threads included."""
     return len(list_folder("/proc/self/task"))
 

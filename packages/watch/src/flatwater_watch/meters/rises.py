@@ -213,18 +213,18 @@ class RiseRecorder:
         """Whether lines are recorded."""
         return self._statm_file is not None
 
-    def begin(self, end: tuple[str, int] | None = None) -> bool:
+    def begin(self, early_until: tuple[str, int] | None = None) -> bool:
         """Begin to record, unless the program is traced already; return whether lines are recorded.
 
         Args:
-            end: file and line of the user's code. Rises are early until the function with this line is past it, and
-                only lines of early rises are reported. None makes all rises early.
+            early_until: file and line of the user's code. Rises are early until the function with this line is past
+                it, and only lines of early rises are reported. None makes all rises early.
         """
         if self.running or sys.gettrace() is not None:
             return self.running
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
         self._running_line, self._bytes_beside_allocator, self._event_count = None, None, 0
-        self._early_end, self._end_function_line = end, None
+        self._early_end, self._end_function_line = early_until, None
         self._holds_end_by_code.clear()
         self._call_counts.clear()
         self._statm_file = open_file("/proc/self/statm")

@@ -60,8 +60,8 @@ class Table:
     shape: ClassVar = "table"
     titles: Sequence[str]
     rows: Sequence[Sequence[Text]]
-    words: int = 1
-    """Number of columns on the left with words; the others have numbers and are aligned to the right."""
+    text_columns: int = 1
+    """Number of columns on the left with text; the others have numbers and are aligned to the right."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedBlock:
     """A block that opens at a click on its title."""
 
     shape: ClassVar = "folded"
@@ -104,7 +104,7 @@ class Cards:
     cards: Sequence[Card]
 
 
-Block = Paragraph | Heading | Listing | Table | Lines | Folded | Cards | Chart | Grid | str
+Block = Paragraph | Heading | Listing | Table | Lines | FoldedBlock | Cards | Chart | Grid | str
 
 
 @dataclass(frozen=True, kw_only=True)

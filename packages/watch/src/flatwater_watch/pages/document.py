@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.pages.asset_files import read_asset
-from flatwater_watch.pages.blocks import Block, Folded, Section, Text, Tile
+from flatwater_watch.pages.blocks import Block, FoldedBlock, Section, Text, Tile
 from flatwater_watch.pages.chart import Chart, Grid
 from flatwater_watch.pages.plotly_charts import plotly_figure
 
@@ -88,7 +88,7 @@ def _charts_of_block(block: Block) -> Sequence[Chart]:
             return [block]
         case Grid():
             return block.charts
-        case Folded():
+        case FoldedBlock():
             return _charts_of_block(block.content)
     return []
 

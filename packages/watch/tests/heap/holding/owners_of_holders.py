@@ -30,7 +30,7 @@ def owner_paths(kinds: list[str]) -> list[str]:
     add(kinds, MORE)
     second = take_census(Roots())
     of_user = [owner.path for owner in find_owners(first, second)]
-    reached = {id(container) for path, container in second.live.items() if path in first.holdings}
+    reached = {id(container) for path, container in second.containers.items() if path in first.holdings}
     del second  # nothing else may refer to the containers
     holders, must_open_ids = grown_holders(lengths, Roots(), reached)
     roots = Roots((), (), tuple((path, strong_object(holder)) for path, holder in holders.items()), must_open_ids)

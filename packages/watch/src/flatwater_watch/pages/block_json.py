@@ -5,7 +5,6 @@ A block is a mapping that names its class under `is`, and leaves out fields with
 nothing that the file brings.
 """
 
-import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -18,8 +17,19 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from markupsafe import Markup
 
 from flatwater_watch.files.json_values import is_number
-from flatwater_watch.format_strings import is_specification
-from flatwater_watch.pages.blocks import Block, Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table
+from flatwater_watch.pages.block_checks import require_drawable
+from flatwater_watch.pages.blocks import (
+    Block,
+    Card,
+    Cards,
+    FoldedBlock,
+    Heading,
+    Lines,
+    Listing,
+    Paragraph,
+    Piece,
+    Table,
+)
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
 from flatwater_watch.sanitize import escape_controls, short_repr
 
@@ -28,23 +38,22 @@ CLASS_KEY, DATE_KEY = "is", "date"
 KINDS: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table),
+        *(Card, Cards, FoldedBlock, Heading, Lines, Listing, Paragraph, Piece, Table),
         *(Axis, Band, Bars, Chart, Dots, Grid, Line, Spans),
     )
 }
 """Classes of blocks, and of their parts, by name."""
-_COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
-_LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
-"""Addresses that a link may have: a page of the web, or a file in the same folder; no script."""
-MAXIMUM_PIXELS = 4096
 _NAMES_IN_FILES = {
     "hover_text": "said",
     "horizontal": "across",
     "in_front": "front",
+    "text_columns": "words",
     "thickness": "thick",
     "vertical_lines": "uprights",
 }
 """Name of a field -> its name in files, which is that of earlier versions."""
+_CLASS_NAMES_IN_FILES = {"FoldedBlock": "Folded"}
+"""Name of a class -> its name in files, likewise."""
 _FIELD_BY_NAME_IN_FILES = {name_in_files: field for field, name_in_files in _NAMES_IN_FILES.items()}
 SequenceType = get_origin(Sequence[int])
 
@@ -82,10 +91,15 @@ def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
             for field in fields(value)
             if not _is_default(field, getattr(value, field.name))
         }
-        return {CLASS_KEY: type(value).__name__} | content
+        return {CLASS_KEY: _class_name_in_files(type(value))} | content
     if isinstance(value, Iterable):
         return [to_plain(item) for item in value]
     raise TypeError(f"{short_repr(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
+
+
+def _class_name_in_files(kind: type) -> str:
+    """Return the name that a class of blocks has in files."""
+    return _CLASS_NAMES_IN_FILES.get(kind.__name__, kind.__name__)
 
 
 def _is_default(field: "Field[Any]", value: object) -> bool:
@@ -171,7 +185,7 @@ def _convert_union(content: object, kinds: Sequence[Any]) -> object:
     for kind in kinds:
         is_block = kind in KINDS.values()
         # Of the blocks in the union, only the one that the content names is tried.
-        if not is_block or (isinstance(content, dict) and content.get(CLASS_KEY) == kind.__name__):
+        if not is_block or (isinstance(content, dict) and content.get(CLASS_KEY) == _class_name_in_files(kind)):
             try:
                 return from_plain(content, kind)
             except ValueError:
@@ -186,7 +200,7 @@ def _build_block(kind: type[Any], content: object) -> object:
     Raises:
         ValueError: the content names another class, has an unknown or a missing field, or cannot be drawn.
     """
-    if not isinstance(content, dict) or content.get(CLASS_KEY) != kind.__name__:
+    if not isinstance(content, dict) or content.get(CLASS_KEY) != _class_name_in_files(kind):
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints = _field_types(kind.__name__)
     content_by_field: dict[str, object] = {
@@ -199,7 +213,7 @@ def _build_block(kind: type[Any], content: object) -> object:
         block = kind(**values)
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from error
-    _require_drawable(block)
+    require_drawable(block)
     return block
 
 
@@ -209,60 +223,3 @@ def _field_types(name: str) -> Mapping[str, Any]:
     kind: Any = KINDS[name]
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}
-
-
-def _require_drawable(block: object) -> None:
-    """Check the properties of a block that types do not express: columns of one length, colours, formats, links, sizes.
-
-    Raises:
-        ValueError: the block cannot be drawn.
-    """
-    match block:
-        case Piece():
-            _require(_LINK.fullmatch(block.href) is not None, "href", block.href)
-        case Line() | Dots():
-            _require_mark(block, (block.x, block.y), (block.hover_text,))
-        case Band():
-            _require_mark(block, (block.x, block.low, block.high), ())
-        case Bars():
-            _require_mark(block, (block.at, block.values), (block.low, block.high, block.labels))
-            _require(bool(block.low) == bool(block.high), "low", block.low)  # an interval has both ends or none
-        case Spans():
-            _require_mark(block, (block.rows, block.starts, block.ends), (block.hover_text,))
-            positions = (*block.starts, *block.ends)
-            are_dates = all(isinstance(position, date) for position in positions)
-            are_numbers = all(is_number(position) for position in positions)
-            # The length of a bar is its end minus its start.
-            _require(are_dates or are_numbers, "ends", "others")
-        case Chart() | Grid():
-            _require(0 < block.height <= MAXIMUM_PIXELS, "height", block.height)
-            _require(block.weight > 0, "weight", block.weight)
-        case Table():
-            _require(len(block.titles) > 0, "titles", block.titles)
-
-
-def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401  (any mark)
-    """Check the fields that all marks share: lengths of columns, colours, and the format of values.
-
-    Args:
-        mark: a mark of a chart.
-        columns: columns that have a value for each point.
-        other_columns: columns that have a value for each point, or are empty.
-
-    Raises:
-        ValueError: the mark cannot be drawn.
-    """
-    lengths = {*map(len, columns), *(len(column) for column in other_columns if column)}
-    _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
-    colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)  # of all points, or of each
-    _require(isinstance(mark.colour, str) or len(colours) == len(columns[0]), "colours", len(colours))
-    for colour in colours:
-        _require(_COLOUR.fullmatch(colour) is not None, "colour", colour)
-    if isinstance(mark, Line | Dots | Bars):
-        _require(is_specification(mark.form.removeprefix(",")), "form", mark.form)
-
-
-def _require(condition: bool, name: str, value: object) -> None:  # noqa: FBT001  (a condition, as assert has it)
-    """Raise a ValueError that names a field and its value if the condition does not hold."""
-    if not condition:
-        raise ValueError(f"{name} = {short_repr(value)}: cannot be drawn")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from flatwater_watch.pages.blocks import Folded, Heading, Listing, Paragraph, Piece, Section, Table
+from flatwater_watch.pages.block_json import from_plain, to_plain
+from flatwater_watch.pages.blocks import FoldedBlock, Heading, Listing, Paragraph, Piece, Section, Table
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
 from flatwater_watch.pages.document import document
-from flatwater_watch.pages.plain_blocks import from_plain, to_plain
 
 X = [date(2024, 1, 1), date(2024, 1, 2)]
 MARKS = [
@@ -26,8 +26,8 @@ BLOCKS = [
     Paragraph(["a ", Piece("b"), Piece("c", "calm", "https://example.org")], "reading"),
     Heading("h"),
     Listing(["one", ["two", Piece("x")]]),
-    Table(("a", "b"), [("1", Piece("2", "off"))], words=2),
-    Folded("open", Table(("a",), [("x",)])),
+    Table(("a", "b"), [("1", Piece("2", "off"))], text_columns=2),
+    FoldedBlock("open", Table(("a",), [("x",)])),
     CHART,
     Grid(title="g", charts=[Chart(title="s", marks=[mark], y=Axis(rows=["p", "q"])) for mark in MARKS]),
     "a text",
@@ -80,7 +80,7 @@ HOSTILE: list[object] = [
     changed_block(CHART, height=True),
     changed_block(CHART, weight=-1.0),
     changed_block(CHART, x={"is": "Axis", "kind": "other"}),
-    changed_block(BLOCKS[4], content={"is": "Folded"}),
+    changed_block(BLOCKS[4], content={"is": "FoldedBlock"}),
     *(
         changed_block(CHART, marks=[changed_block(MARKS[0], **fields)])
         for fields in (
@@ -116,7 +116,7 @@ def test_whatever_else_is_refused(content: object) -> None:
         from_plain(content)
 
 
-def test_fields_keep_their_names_in_files() -> None:
+def test_fields_and_classes_keep_their_names_in_files() -> None:
     """A run of an earlier version has them so in its `sections.json`."""
     bars = Bars(name="a", at=["x"], values=[1.0], colour="--ink", horizontal=True)
     assert (to_plain(MARKS[0])["said"], to_plain(bars)["across"], to_plain(CHART)["uprights"]) == (
@@ -124,3 +124,4 @@ def test_fields_keep_their_names_in_files() -> None:
         True,
         [1],
     )
+    assert (to_plain(BLOCKS[3])["words"], to_plain(BLOCKS[4])["is"]) == (2, "Folded")
