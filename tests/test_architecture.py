@@ -89,8 +89,8 @@ MAY_WAIT = {
     "flatwater/nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python",
     "flatwater/trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/blocks/collect.py::_bind_world_rows_": "views of what lies on the CPU, bound once",
-    "flatwater/trainers/blocks/policy_block.py::__init__": "views of what lies on the CPU, bound once",
-    "flatwater/trainers/blocks/policy_block.py::act_": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/blocks/policy_rollout.py::__init__": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/blocks/policy_rollout.py::act_": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/blocks/collect.py::_begin_block_": "of what lies on the CPU, once a block",
     "flatwater/trainers/blocks/collect.py::_begin_episodes_": "of what lies on the CPU",
     "flatwater/trainers/blocks/opponents.py::choose_": "games are on the CPU: one copy of the actions for each policy",
@@ -116,7 +116,7 @@ COPIES = {"new_tensor", "tensor", "as_tensor", "from_numpy", "cuda", "to"}
 MAY_COPY = {
     **dict.fromkeys(
         (
-            "flatwater/envs/growing/simulator.py::build_envs",
+            "flatwater/envs/growing/pool.py::build_envs",
             "flatwater/envs/growing/own_host.py::_try_host",
             "flatwater/envs/growing/own_host.py::_build_trial_hosts",
             "flatwater/envs/growing/task.py::_pixels_to_device",
@@ -143,9 +143,9 @@ MAY_COPY = {
     "flatwater/trainers/on_policy.py::_merge_observations_": "the same rows, merged in parts once a round",
     "flatwater/algorithms/learner.py::evaluate_": "once a block",
     "flatwater/trainers/blocks/collect.py::_act_": "what the teacher did, and of several kinds of agents, on the CPU",
-    "flatwater/trainers/blocks/policy_block.py::act_": "the world is on the CPU: one copy of its observations a step",
-    "flatwater/trainers/blocks/policy_block.py::copy_outcome_": "of what lies on the CPU, for several kinds of agents",
-    "flatwater/trainers/blocks/policy_block.py::write_next_value_": "once a block, and where an episode was cut off",
+    "flatwater/trainers/blocks/policy_rollout.py::act_": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/blocks/policy_rollout.py::copy_outcome_": "of what lies on the CPU, for several kinds",
+    "flatwater/trainers/blocks/policy_rollout.py::write_next_value_": "once a block, and where an episode was cut off",
     "flatwater/trainers/blocks/state.py::own_obs": "of what lies on the CPU",
     "flatwater/trainers/blocks/state.py::own_legal": "of what lies on the CPU",
     "flatwater/trainers/blocks/collect.py::_count_ended_episodes_": "to the CPU",
@@ -414,7 +414,6 @@ PREPOSITION = re.compile(
 MAY_END_SO = {
     "flatwater_trading/recipe/trader.py::features_of": "public: in the pages on exported traders",
     "flatwater_trading/recipe/weights/trader.py::signals_of": "the same of weights",
-    "flatwater_trading/recipe/return_difference.py::describe_against": "a field of the public `Difference`",
     "flatwater_watch/options/bounds.py::bounds_of": "public, of `flatwater.config`",
     **dict.fromkeys(
         (

@@ -117,7 +117,7 @@ def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
 def judge(run: ErlRun, tiles: int) -> None:
     """Compute what `validate` does, whose last step also crowns the champion, for which it reads a number."""
     for tile in range(tiles):
-        run.trainer.executor.judge(tile)
+        run.trainer.executor.validate(tile)
 
 
 def waits_in(work: Callable[[], object]) -> str:

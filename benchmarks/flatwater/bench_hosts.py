@@ -33,7 +33,8 @@ from torch import Tensor
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
 from flatwater.envs.growing.fitting import fit_hosts_, host_losses
-from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, host_gates, pool_host, reset_, step_
+from flatwater.envs.growing.pool import GrowingEnvs, build_envs, pool_host
+from flatwater.envs.growing.simulator import host_gates, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.stream import SEEDLING, draw_weights_, image_numbers, stream_key

@@ -42,7 +42,7 @@ from flatwater.algorithms.on_policy_config import PpoLearnerConfig
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import BlocksRun, compose
 from flatwater.runs.scores import score_players
-from flatwater.trainers.blocks.config import ComparisonConfig
+from flatwater.trainers.blocks.config import EvaluationConfig
 from flatwater.trainers.loop import train_
 
 ENVS, BLOCK, EPISODES = 8, 128, 40
@@ -93,7 +93,7 @@ NEAR = {"n_steps": BLOCK, "batch_size": ENVS * BLOCK // 4, "n_epochs": 4}
 
 def own(env: str, seed: int, learner: PpoLearnerConfig, envs: int = ENVS, block: int = BLOCK) -> BlocksRun:
     """A run of `train ppo` with its defaults, apart from how it learns."""
-    evaluation = ComparisonConfig(envs=EPISODES, every=NEVER)
+    evaluation = EvaluationConfig(envs=EPISODES, every=NEVER)
     config = PpoRunConfig(env=env, seed=seed, envs=envs, block=block, threads=1, evaluation=evaluation, learner=learner)
     run = compose(config)
     train_(run.trainer, 1, Silent())  # the baselines are played in the first round, and nothing of it is counted

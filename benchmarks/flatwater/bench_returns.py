@@ -80,7 +80,7 @@ def own_command(play: Play, run: Path) -> list[str]:
         settings["wrapped.wrappers"] = game["wrappers"]
     if algorithm == "ppo":
         # Rounded up, as the libraries do, and to a whole number of rounds between evaluations.
-        rounds = -(-game["steps"] // steps_of_round(algorithm, settings))
+        rounds = -(-game["steps"] // steps_per_round(algorithm, settings))
         every = -(-rounds // POINTS)
         settings |= {"rounds": -(-rounds // every) * every, "evaluation.every": every, "evaluation.envs": EPISODES}
     else:
@@ -94,10 +94,10 @@ def own_command(play: Play, run: Path) -> list[str]:
     return [sys.executable, "-c", start, "train", algorithm, "--quiet", *words]
 
 
-def steps_of_round(algorithm: str, settings: dict[str, Any]) -> int:
+def steps_per_round(algorithm: str, settings: dict[str, Any]) -> int:
     """Return the environment steps of a round with these settings, as the command's plan has them."""
     given: dict[str, Any] = {name: settings[name] for name in ("env", "preset") if name in settings}
-    return int(resolve_config(algorithm, None, given).steps_of_round)
+    return int(resolve_config(algorithm, None, given).steps_per_round)
 
 
 def play_own(play: Play, folder: Path) -> dict[str, Any]:

@@ -19,8 +19,8 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 import torch
 from claims import Claim, record_claims
 
-from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Layout, init_, views
+from flatwater_trading.policy.config import TraderNetConfig
 from flatwater_trading.policy.encoders import build_encoder
 
 CONTEXT, DAYS, COLUMNS, FEATURES, REPEATS = 504, 145, 108, 5, 3
@@ -29,7 +29,7 @@ CONTEXT, DAYS, COLUMNS, FEATURES, REPEATS = 504, 145, 108, 5, 3
 def main() -> None:
     """Measure and print."""
     torch.set_num_threads(1)
-    encoder = build_encoder(NetConfig(), context=CONTEXT, features=FEATURES)
+    encoder = build_encoder(TraderNetConfig(), context=CONTEXT, features=FEATURES)
     layout = Layout(encoder.weights)
     block = torch.empty(1, layout.size)
     init_(block, layout, torch.Generator().manual_seed(0))

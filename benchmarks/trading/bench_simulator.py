@@ -37,7 +37,7 @@ def random_market(rng: torch.Generator) -> Market:
         observations=torch.zeros(INSTRUMENTS, DAYS, 1),
         close=close,
         high=(close * 1.01).T.contiguous().T,
-        mark=close,
+        last_close=close,
         last_day=torch.full((INSTRUMENTS,), DAYS - 1),
         investable=torch.arange(INSTRUMENTS),
         share_rate=torch.empty(0, INSTRUMENTS),

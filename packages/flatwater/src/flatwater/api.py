@@ -25,7 +25,7 @@ from rich.console import Console
 from flatwater.comparisons.named import compare_named
 from flatwater.config.toml import flat_settings, from_mapping, merge_tables, read_toml, to_mapping
 from flatwater.description import Description
-from flatwater.envs.makers import ENV, check_any_number, find_env_object, hand_over_env, replace_env_object
+from flatwater.envs.makers import ENV, find_env_object, hand_over_env, refuse_fixed_number, replace_env_object
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -45,12 +45,12 @@ from flatwater.runs.config import drop_total_steps
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
 from flatwater.runs.policy_export import export as write_policy
-from flatwater.runs.policy_export import read_policy
+from flatwater.runs.policy_file import read_policy
 from flatwater.runs.seeds import create_group, group_runs
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start_new_run as start_run
-from flatwater.runs.settings_checks import checked_plan
+from flatwater.runs.settings_checks import check_and_plan
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater.runs.trust import load_settings
 from flatwater.trainers.logged_numbers import OnEpisode
@@ -308,7 +308,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
     with hand_over_env(find_env_object(settings)):
-        _checked_settings, plan = checked_plan(resolve_config(recipe, config, settings), trains=False)
+        _checked_settings, plan = check_and_plan(resolve_config(recipe, config, settings), trains=False)
         return plan
 
 
@@ -447,7 +447,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     file_settings = {} if config is None else read_toml(Path(config))
     found_recipe = recipe_in_env(recipe, settings.get(ENV, file_settings.get(ENV)))
     # A vector environment has a fixed number of copies: the recipe needs the setting `envs`.
-    check_any_number(env, {field.name for field in fields(found_recipe.config)}, recipe)
+    refuse_fixed_number(env, {field.name for field in fields(found_recipe.config)}, recipe)
     base = preset_settings(found_recipe.config, merge_tables(file_settings, settings))  # empty without a preset
     if config is not None:
         base = to_mapping(load_settings(found_recipe.config, Path(config), base, replaced_names={*settings}))

@@ -72,7 +72,7 @@ class Description:
     title: str
     headline: Headline
     numbers: tuple[Number, ...]
-    said: tuple[str, ...]
+    context_fields: tuple[str, ...]
     trained_on: str
     """The data or environment, in a few words."""
     own_parts: bool = False
@@ -101,7 +101,9 @@ class Description:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of description.json."""
-        return asdict(self)
+        content = asdict(self)
+        content["headline"] = _rename_keys(content["headline"], {"comparison_form": "said"})
+        return _rename_keys(content, {"context_fields": "said"})
 
 
 def measured_numbers(recipe: Recipe | Description, result: Mapping[str, Any]) -> tuple[Number, ...]:
@@ -132,7 +134,7 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         title=recipe.title,
         headline=recipe.headline,
         numbers=tuple(recipe.numbers),
-        said=tuple(recipe.said),
+        context_fields=tuple(recipe.context_fields),
         trained_on=escape_controls(str(recipe.trained_on(settings)))[:MAXIMUM_TEXT],
         own_parts=recipe.sections is not SECTIONS,
     )
@@ -155,9 +157,19 @@ def parse_description(raw: bytes) -> Description:
     Raises:
         ValueError: the content is not a description, or holds something that cannot be shown.
     """
-    description = convert_to_type(parse_json(raw), Description)
+    content = parse_json(raw)
+    if isinstance(content, dict):  # whoever made it; anything else is refused below
+        content = _rename_keys(content, {"said": "context_fields"})
+        if isinstance(headline := content.get("headline"), dict):
+            content["headline"] = _rename_keys(headline, {"said": "comparison_form"})
+    description = convert_to_type(content, Description)
     _require_showable(description)
     return description
+
+
+def _rename_keys(values: Mapping[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values in their order, some under new names: description.json calls two fields `said`."""
+    return {new_names.get(key, key): value for key, value in values.items()}
 
 
 def _require_showable(description: Description) -> None:
@@ -166,7 +178,7 @@ def _require_showable(description: Description) -> None:
     Raises:
         ValueError: the description cannot be shown; the message says why.
     """
-    entries = (description.glance, description.curves, description.numbers, description.said)
+    entries = (description.glance, description.curves, description.numbers, description.context_fields)
     if not description.curves or max(map(len, entries)) > MAXIMUM_ENTRIES:
         raise ValueError(f"expected 1 to {MAXIMUM_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
     # One line of printable text: nothing in it may move a terminal's cursor, or end a table's row.
@@ -183,7 +195,7 @@ def _require_showable(description: Description) -> None:
     check_format(description.title, has_names=True)
     for form in (
         description.headline.form,
-        description.headline.said,
+        description.headline.comparison_form,
         *(number.form for number in description.numbers),
     ):
         check_format(form, has_names=False)
@@ -201,7 +213,7 @@ def _shown_texts(description: Description) -> Iterator[str]:
         description.trained_on,
     )
     yield from (text for pair in description.curves.items() for text in pair)
-    yield from description.said
+    yield from description.context_fields
     number_specs: tuple[Headline | Number | LiveNumber, ...] = (
         description.headline,
         *description.numbers,

@@ -24,7 +24,7 @@ class ForeignNameError(ConfigError):
 
 
 @contextmanager
-def importing_only_ours() -> Iterator[None]:
+def refuse_foreign_imports() -> Iterator[None]:
     """Refuse imports of any module but Flatwater's own within this context, for code that only reads files.
 
     Such code imports no name from a file by itself, but a setting that it checks may lead to an import several calls

@@ -81,7 +81,7 @@ class Headline:
     """Format string by which it is written, such as `{:.2f}`."""
     against: str
     """Name of the player, in result.json, whose number it is compared with."""
-    said: str
+    comparison_form: str
     """Format string of that comparison, such as `against {:.2f}`: it gets that player's number."""
 
     def write(self, value: float) -> str:
@@ -111,7 +111,7 @@ class Difference:
     """Number of periods, or episodes, that both have played."""
     units: str
     """Name of the periods: days, weeks, episodes."""
-    describe_against: Callable[[str], str]
+    comparison_phrase: Callable[[str], str]
     """Function from the name of the other run to the end of a sentence that begins with the name of this run."""
 
 
@@ -150,7 +150,7 @@ class Recipe:
     headline: Headline
     numbers: tuple[Number, ...]
     """Numbers of a row, the most important first."""
-    said: tuple[str, ...]
+    context_fields: tuple[str, ...]
     """Fields of result.json that say on which data it was measured."""
     trained_on: Callable[[Mapping[str, Any]], str]
     """Function from the settings of a run to the data or environment that it learns from, in a few words."""
@@ -163,9 +163,9 @@ class Recipe:
     policy: "Callable[[Any, RunFolder], Any] | None" = None
     """Function from a restored run to its policy, for `flatwater.load`. Left out: it cannot be loaded."""
     rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
-    """Function from the header and the tensors of a .safetensors file to that policy (`runs/policy_export.py`).
+    """Function from the header and the tensors of a .safetensors file to that policy (`runs/policy_file.py`).
     Left out: its policy cannot be written to one."""
-    elsewhere: str = ""
+    recipe_in_other_envs: str = ""
     """The recipe that replaces this recipe if the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""
     home: str = ""
@@ -189,7 +189,7 @@ class Recipe:
         try:
             # The title has fields of result.json by name; every other format string has one number, as `{}`.
             check_format(self.title, has_names=True)
-            for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
+            for form in (self.headline.form, self.headline.comparison_form, *(number.form for number in self.numbers)):
                 check_format(form, has_names=False)
         except ValueError as error:
             raise ConfigError(f"recipe {short_repr(self.name)}: {error}") from error
@@ -269,7 +269,7 @@ def recipe_of_config(config: "RunConfig") -> Recipe:
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
-    """Return the recipe `name`; if `env` names another environment than its own, the recipe in its field `elsewhere`.
+    """Return the recipe `name`; if `env` names another environment than its own, its `recipe_in_other_envs`.
 
     Args:
         name: name of a recipe; see `find_recipe`.
@@ -277,7 +277,9 @@ def recipe_in_env(name: str, env: object) -> Recipe:
     """
     recipe = find_recipe(name, GIVEN_PERMIT)
     has_other_env = isinstance(env, str) and env != recipe.home
-    return find_recipe(recipe.elsewhere, GIVEN_PERMIT) if has_other_env and recipe.elsewhere else recipe
+    if has_other_env and recipe.recipe_in_other_envs:
+        return find_recipe(recipe.recipe_in_other_envs, GIVEN_PERMIT)
+    return recipe
 
 
 def recipe_name(settings: Mapping[str, Any], where: object) -> str:

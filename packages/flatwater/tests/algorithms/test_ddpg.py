@@ -20,7 +20,7 @@ from populations import (
     settings_of,
 )
 
-from flatwater.algorithms.api import Members, Setting, find_algorithm, normal, read_tally_
+from flatwater.algorithms.api import Members, Setting, draw_normal, find_algorithm, read_tally_
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import leaves, nbytes
@@ -77,23 +77,23 @@ def target_noises(
     if config.algorithm == "ddpg":
         return [None] * config.micro_batches
     return [
-        torch.cat([normal(learner, span, batch.action[slice(*span)], "target actions", n) for span in groups])
+        torch.cat([draw_normal(learner, span, batch.action[slice(*span)], "target actions", n) for span in groups])
         for n, batch in enumerate(batches)
     ]
 
 
 def test_noise_belongs_to_an_update_a_group_and_a_micro_batch_whoever_draws_it() -> None:
     like, all_members, share = torch.empty(2, B, ACTION), population(members=4), population(members=2, first=2)
-    mine = normal(share.learner, (0, 2), like, "target actions", 0)
-    assert torch.equal(mine, normal(all_members.learner, (2, 4), like, "target actions", 0))
+    mine = draw_normal(share.learner, (0, 2), like, "target actions", 0)
+    assert torch.equal(mine, draw_normal(all_members.learner, (2, 4), like, "target actions", 0))
     others = [
-        normal(share.learner, (0, 2), like, "target actions", 1),
-        normal(share.learner, (0, 2), like, "critics", 0),
-        normal(all_members.learner, (0, 2), like, "target actions", 0),
-        normal(population(members=2, first=2, seed=1).learner, (0, 2), like, "target actions", 0),
+        draw_normal(share.learner, (0, 2), like, "target actions", 1),
+        draw_normal(share.learner, (0, 2), like, "critics", 0),
+        draw_normal(all_members.learner, (0, 2), like, "target actions", 0),
+        draw_normal(population(members=2, first=2, seed=1).learner, (0, 2), like, "target actions", 0),
     ]
     share.learner.tally.updates += 1
-    others.append(normal(share.learner, (0, 2), like, "target actions", 0))
+    others.append(draw_normal(share.learner, (0, 2), like, "target actions", 0))
     assert not any(torch.equal(mine, other) for other in others)
 
 

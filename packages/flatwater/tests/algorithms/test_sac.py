@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 from torch.nn.functional import linear, relu
 
-from flatwater.algorithms.api import normal, read_tally_
+from flatwater.algorithms.api import draw_normal, read_tally_
 from flatwater.algorithms.config import SACConfig
 from flatwater.algorithms.sac import LOG_DEVIATION, SacMembers, make_explorer, sample_action
 from flatwater.nets.stack import Layout, views
@@ -123,7 +123,7 @@ def test_equals_members_trained_one_by_one(settings: dict[str, object]) -> None:
     for _ in range(UPDATES):
         batch = batch_of(3, rng)
         following, noise = (
-            torch.cat([normal(state, span, batch.action[slice(*span)], consumer, 0) for span in groups])
+            torch.cat([draw_normal(state, span, batch.action[slice(*span)], consumer, 0) for span in groups])
             for consumer in ("critics", "actor")
         )
 

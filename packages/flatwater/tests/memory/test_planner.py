@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from flatwater.memory.planner import Plan, budget_text, group_bytes, refuse
+from flatwater.memory.planner import Plan, budget_text, group_bytes, require_fit
 from flatwater_watch.errors import MemoryLimitError
 
 GIB = 1 << 30
@@ -38,9 +38,9 @@ def test_it_fits_to_the_byte(limit: int, budget: int | None, fits: bool) -> None
 
 
 def test_what_does_not_fit_is_refused_with_owners_and_remedy() -> None:
-    refuse(plan(limit=95))
+    require_fit(plan(limit=95))
     with pytest.raises(MemoryLimitError) as refused:
-        refuse(plan(limit=80))
+        require_fit(plan(limit=80))
     said = str(refused.value)
     assert re.search(r"run .*85 B.* 72 B.* 80 B \(cgroup\).* 90%", said)
     assert "replay.action 30 B, learner.actor 20 B, replay.row 10 B" in said

@@ -42,7 +42,7 @@ def test_a_length_that_repeats_the_return_has_no_column(length: float, *, shown:
     out = io.StringIO()
     console = ConsoleTable(2, Console(file=out, width=WIDTH), find_recipe("ppo", SHIPPED_PERMIT).layout)
     for _ in range(2):
-        console.print_row(console.end_round(), {"return/mean": 17.25, "episode/length": length})
+        console.print_row_(console.end_round_(), {"return/mean": 17.25, "episode/length": length})
     assert ("length" in out.getvalue()) == shown
     assert ("9.5" in out.getvalue()) == shown
 
@@ -137,8 +137,8 @@ def test_without_a_terminal_the_rows_are_plain_text_under_a_header_every_20() ->
     shown, out = table(50, lambda: 0.0)
     with shown:
         for _ in range(41):
-            shown.show_phase("learn", 1, 2)
-            shown.print_row(shown.end_round(), {"fitness/mean": 1.25})
+            shown.show_phase_("learn", 1, 2)
+            shown.print_row_(shown.end_round_(), {"fitness/mean": 1.25})
     lines = out.getvalue().splitlines()
     assert "\x1b" not in out.getvalue()
     assert [at for at, line in enumerate(lines) if line == TITLES] == [1, 23, 45]
@@ -150,15 +150,15 @@ def test_on_a_terminal_a_bar_shows_the_phase_and_goes_away() -> None:
     now = [0.0]
     shown, out = table(3, lambda: now[0], terminal=True)
     with shown:
-        shown.show_phase("evaluate", 0, 10)
+        shown.show_phase_("evaluate", 0, 10)
         now[0] = 2.0
-        shown.show_phase("evaluate", 2, 10)
+        shown.show_phase_("evaluate", 2, 10)
         assert "generation 1/3" in out.getvalue()
         assert "phase: 8s left" in out.getvalue()
         now[0] = 10.0
-        shown.print_row(shown.end_round(), {})
+        shown.print_row_(shown.end_round_(), {})
         now[0] = 12.0
-        shown.show_phase("evaluate", 1, 10)
+        shown.show_phase_("evaluate", 1, 10)
         assert "run: 18s left" in out.getvalue()
     assert "\x1b[2K" in out.getvalue()
     assert out.getvalue().endswith("1 generation in 10 s, 10 s each on average\x1b[0m\n")
@@ -168,11 +168,11 @@ def test_the_bar_is_not_drawn_more_than_ten_times_a_second() -> None:
     now = [0.0]
     shown, out = table(3, lambda: now[0], terminal=True)
     with shown:
-        shown.show_phase("learn", 0, 10_000)
+        shown.show_phase_("learn", 0, 10_000)
         before = len(out.getvalue())
         for step in range(1, 1000):
             now[0] = step * 1e-5
-            shown.show_phase("learn", step, 10_000)
+            shown.show_phase_("learn", step, 10_000)
         assert len(out.getvalue()) == before
 
 
@@ -182,7 +182,7 @@ def test_one_slow_round_does_not_move_the_forecast(slow: float) -> None:
     shown, _ = table(100, lambda: now[0], done=90)
     for took in (10.0, 10.0, slow, 10.0, 10.0):
         now[0] += took
-        shown.print_row(shown.end_round(), {})
+        shown.print_row_(shown.end_round_(), {})
     assert shown.seconds_left(now[0]) == pytest.approx(5 * 10.0)
     assert shown.seconds_left(now[0] + 4) == pytest.approx(5 * 10.0 - 4)
 
@@ -193,7 +193,7 @@ def test_the_time_of_each_round_and_their_mean_are_told() -> None:
     assert shown.pace_text() == ""
     for took in (2.0, 7.0):
         now[0] += took
-        shown.print_row(shown.end_round(), {})
+        shown.print_row_(shown.end_round_(), {})
     assert [line.split()[-3] for line in out.getvalue().splitlines()[2:]] == ["2.0", "7.0"]
     assert shown.pace_text() == "2 generations in 9.0 s, 4.5 s each on average"
 
@@ -204,12 +204,12 @@ def test_a_long_round_says_every_10_seconds_how_far_it_has_come() -> None:
     for second in range(240):
         now = float(second)
         if second % 20 == 0:
-            shown.show_phase("learn", second // 20 + 1, 12)
+            shown.show_phase_("learn", second // 20 + 1, 12)
         shown.report_progress_()
     lines = out.getvalue().splitlines()
     assert len(lines) == 23, "one for each 10 seconds"
     assert lines[2].strip() == "generation 1/3: 30 s so far, learn 2/12, phase: 2m left"
-    shown.print_row(shown.end_round(), {})
+    shown.print_row_(shown.end_round_(), {})
     assert len(out.getvalue().splitlines()) == 26
     now = 245.0
     shown.report_progress_()
@@ -221,7 +221,7 @@ def test_a_terminal_has_a_bar_instead() -> None:
     shown, out = table(3, lambda: now, terminal=True)
     with shown:
         now = 60.0
-        shown.show_phase("learn", 1, 12)
+        shown.show_phase_("learn", 1, 12)
         shown.report_progress_()
     assert "so far" not in out.getvalue()
 

@@ -23,7 +23,8 @@ from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
 from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import build_policy
-from flatwater.runs.policy_export import ABOUT_FILE, METADATA_KEY, PolicyExport, export, plan_export, write_exports
+from flatwater.runs.policy_export import ABOUT_FILE, PolicyExport, export, plan_export, write_exports
+from flatwater.runs.policy_file import METADATA_KEY
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic
 from flatwater_watch.errors import ConfigError, DataError, MemoryLimitError, RunError

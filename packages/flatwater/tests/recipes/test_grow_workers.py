@@ -19,7 +19,8 @@ import flatwater as fw
 from flatwater.api import resolve_config
 from flatwater.cli.main import main
 from flatwater.cluster.worker_client import Worker
-from flatwater.envs.growing.simulator import build_envs, live_pools, reset_, step_, sub_pool
+from flatwater.envs.growing.pool import build_envs, live_pools, sub_pool
+from flatwater.envs.growing.simulator import reset_, step_
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.fingerprints import fingerprints

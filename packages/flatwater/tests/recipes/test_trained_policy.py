@@ -21,7 +21,8 @@ from flatwater.nets.policy import build_statistics
 from flatwater.nets.stack import Layout, init_, views
 from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import PolicyModule, build_policy
-from flatwater.runs.policy_export import export, read_policy
+from flatwater.runs.policy_export import export
+from flatwater.runs.policy_file import read_policy
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic
 from flatwater_watch.errors import ConfigError

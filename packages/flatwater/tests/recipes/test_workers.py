@@ -363,7 +363,7 @@ def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
             assert rows[: high - low].tobytes() == expected[name][low:high].tobytes(), (low, high, name)
         for tile in tiles[first : last + 1]:
             assert pickle.dumps(part.train(tile, 1)) == pickle.dumps(whole.train(tile, 1))
-            assert pickle.dumps(part.judge(tile, 1)) == pickle.dumps(whole.judge(tile, 1))
+            assert pickle.dumps(part.validate(tile, 1)) == pickle.dumps(whole.validate(tile, 1))
 
 
 def test_another_arithmetic_is_refused_by_name_and_taken_where_any_machine_is() -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from small_runs import TINY_GROW
 
 from flatwater.cli.main import command_class
-from flatwater.envs.growing.simulator import build_envs, pool_host
+from flatwater.envs.growing.pool import build_envs, pool_host
 from flatwater.mirror.opening import NullMirror
 from flatwater.recipes.grow.run import GrowRun, compose
 from flatwater.rundir.events import RunEvents

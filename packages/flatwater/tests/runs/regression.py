@@ -17,7 +17,7 @@ from flatwater.algorithms.api import (
     Spread,
     Update,
     accumulate_,
-    add_,
+    add_to_tally_,
     as_leaves,
     count_step_,
     gradients,
@@ -62,7 +62,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
                 missed: Tensor = (nets.actor(own, batch.obs) - batch.action).square().flatten(2).mean(2)
                 loss = (batch.reward.clamp(min=0) * missed).mean(1)
                 accumulate_(views(adam.grad[rows], layout), gradients(loss / len(draws), own), first=n == 0)
-                add_(members.tally, "actor_loss", loss.detach(), span)
+                add_to_tally_(members.tally, "actor_loss", loss.detach(), span)
         count_step_(members.tally, "actor_grad_norm", *step_())
         members.tally.updates += 1
 

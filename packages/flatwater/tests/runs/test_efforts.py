@@ -34,21 +34,21 @@ def test_the_seconds_of_a_phase_are_those_of_the_device() -> None:
         return made[-1]
 
     efforts = PhaseMeter(mark)
-    efforts.count_("learn", ends=False)
-    efforts.count_("learn")
-    efforts.count_("evaluate")
+    efforts.count_step_("learn", ends=False)
+    efforts.count_step_("learn")
+    efforts.count_step_("evaluate")
     taken = efforts.take_()
     assert {name: effort.seconds for name, effort in taken.items()} == {"learn": 5.0, "evaluate": 0.5}
     assert [effort.steps for effort in taken.values()] == [2, 1]
     assert [event.waited for event in made] == [False, False, True], "the last one is waited for, once"
-    efforts.count_("save")
-    efforts.count_("learn")
+    efforts.count_step_("save")
+    efforts.count_step_("learn")
     assert {name: effort.seconds for name, effort in efforts.take_().items()} == {"save": 0.04, "learn": 7.0}
 
 
 def test_without_a_device_they_are_those_of_this_process() -> None:
     efforts = PhaseMeter()
-    efforts.count_("learn")
+    efforts.count_step_("learn")
     assert 0 <= efforts.take_()["learn"].seconds < 60
     assert efforts.take_() == {}
 
@@ -57,14 +57,14 @@ def test_without_a_device_they_are_those_of_this_process() -> None:
 def test_a_checkpoint_amid_a_phase_leaves_the_phase_its_peak() -> None:
     """After SIGUSR2, what learning had reached counted to `save`, and learning had a peak of next to nothing."""
     efforts, large = PhaseMeter(), 64 << 20
-    efforts.count_("learn", ends=False)
+    efforts.count_step_("learn", ends=False)
     with mmap(-1, large) as pages:  # what malloc gave might be memory that was freed before, and resident all the time
         pages.write(b"1" * large)
-    efforts.count_("learn", ends=False)
-    efforts.end_part_("learn")
-    efforts.count_("save")
-    efforts.count_("learn")
-    efforts.end_part_("evolve")  # of which no step was taken yet
+    efforts.count_step_("learn", ends=False)
+    efforts.end_phase_("learn")
+    efforts.count_step_("save")
+    efforts.count_step_("learn")
+    efforts.end_phase_("evolve")  # of which no step was taken yet
     taken = efforts.take_()
     learned, saved = taken["learn"].peak, taken["save"].peak
     assert learned is not None

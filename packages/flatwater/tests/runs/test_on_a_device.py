@@ -79,7 +79,7 @@ def test_phases_start_few_operations_and_stay_on_the_device(
         count_starts(executor.learn_),
         play_days(1),
         play_days(2),
-        count_starts(lambda: executor.judge(0)),
+        count_starts(lambda: executor.validate(0)),
     )
     assert update.elsewhere | two.elsewhere | judged.elsewhere == set()
     counts = (update.count, two.count - one.count)

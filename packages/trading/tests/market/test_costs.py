@@ -161,8 +161,8 @@ def test_what_is_learned_counts_the_costs_of_the_account_and_can_be_differentiat
     weights = torch.rand(40, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / 3
     played = play_weights(prices, config, lambda number, _: weights[number][None], start=0, days=40)
     following = torch.zeros(40, 3, dtype=torch.float64)
-    following[:-1] = prices.mark[1:] / prices.mark[:-1] - 1
-    costs = Costs(config, CostRates(prices.rates.share / prices.mark, prices.rates.impact))
+    following[:-1] = prices.last_close[1:] / prices.last_close[:-1] - 1
+    costs = Costs(config, CostRates(prices.rates.share / prices.last_close, prices.rates.impact))
 
     def growth(weights: torch.Tensor) -> torch.Tensor:
         return log_growth(weights, following, costs, config.cash)

@@ -185,7 +185,7 @@ def test_a_market_keeps_what_is_usable() -> None:
     market = market_of(panel_of(close, high))
     np.testing.assert_array_equal(market.close, [[NAN, 5, 3], [4, NAN, 3], [NAN, 6, NAN], [2, 7, NAN]])
     np.testing.assert_array_equal(market.high, [[NAN, 6, 3], [4, NAN, 3], [NAN, 6, NAN], [2, 8, NAN]])
-    np.testing.assert_array_equal(market.mark, [[0, 5, 3], [4, 5, 3], [4, 6, 3], [2, 7, 3]])
+    np.testing.assert_array_equal(market.last_close, [[0, 5, 3], [4, 5, 3], [4, 6, 3], [2, 7, 3]])
     assert market.last_day.tolist() == [3, 3, 1]
 
 

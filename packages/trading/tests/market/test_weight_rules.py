@@ -39,8 +39,8 @@ def test_at_risk_parity_all_have_the_same_part_of_the_variance(covariance: torch
 
 def closes_of(days: int, a_year: int, unit: str, seed: int = 2) -> Closes:
     rng = torch.Generator().manual_seed(seed)
-    mark = 100 * torch.exp((0.02 * torch.randn(days, 4, generator=rng, dtype=torch.float64)).cumsum(0))
-    return Closes(mark, torch.ones_like(mark, dtype=torch.bool), Calendar("", a_year, unit))
+    last_close = 100 * torch.exp((0.02 * torch.randn(days, 4, generator=rng, dtype=torch.float64)).cumsum(0))
+    return Closes(last_close, torch.ones_like(last_close, dtype=torch.bool), Calendar("", a_year, unit))
 
 
 def test_a_year_of_covariance_is_a_year_of_the_dates() -> None:

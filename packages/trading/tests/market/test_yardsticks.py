@@ -53,7 +53,7 @@ def test_a_rule_knows_nothing_of_later_days(market: Market, name: str) -> None:
     learnt = range(130, 300)
     before = yardstick_rules(market, CONFIG, learnt, DAILY)[name]()
     other = market_of(synthetic_panel(SyntheticConfig(instruments=8, days=600, seed=5)).panel)
-    for mine, theirs in ((market.close, other.close), (market.high, other.high), (market.mark, other.mark)):
+    for mine, theirs in ((market.close, other.close), (market.high, other.high), (market.last_close, other.last_close)):
         kept = mine[400:].clone()
         mine[400:] = theirs[400:]
         try:

@@ -14,9 +14,9 @@ from flatwater_trading.panel.normalise import (
     OBSERVATION_LIMIT,
     SEPARATE_SCALES,
     Statistics,
-    observation_panel,
     scale_kind,
     training_statistics,
+    write_observations_,
 )
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
@@ -34,7 +34,7 @@ def panel() -> Panel:
 
 def observe_panel(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES) -> torch.Tensor:
     out = torch.full((len(panel.instruments), len(panel.dates), len(features)), torch.nan)
-    observation_panel(panel, features, training_statistics(panel, features, TRAIN), out)
+    write_observations_(out, panel, features, training_statistics(panel, features, TRAIN))
     return out
 
 
@@ -130,7 +130,7 @@ def test_an_unusable_close_hides_the_whole_day() -> None:
     dates = np.datetime64("2020-01-01") + np.arange(10)
     panel = build_panel(values=values, dates=dates, instruments=("A", "B"))
     out = torch.empty(2, 10, 2)
-    observation_panel(panel, ("close", "rsi"), training_statistics(panel, ("close", "rsi"), range(10)), out)
+    write_observations_(out, panel, ("close", "rsi"), training_statistics(panel, ("close", "rsi"), range(10)))
     assert (out[1, 4] == 0).all()
     assert (out[0, 4] != 0).all()
 
@@ -145,7 +145,7 @@ def test_a_constant_column_is_centred_and_not_scaled(constant: float) -> None:
     stats = training_statistics(panel, ("trix",), range(19))
     assert stats.deviation[0, 0] == 1
     out = torch.empty(1, 20, 1)
-    observation_panel(panel, ("trix",), stats, out)
+    write_observations_(out, panel, ("trix",), stats)
     np.testing.assert_allclose(out[0, :, 0], [0] * 19 + [2], atol=1e-6)
 
 
@@ -199,7 +199,7 @@ def test_temporaries_stay_a_few_megabytes() -> None:
     tracemalloc.start()
     try:
         stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(2500))
-        observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+        write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -211,7 +211,7 @@ def test_the_block_is_written_where_it_is(panel: Panel) -> None:
     out = torch.empty(40, 300, SEEN)
     home = out.data_ptr()
     stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
-    observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+    write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
     assert out.data_ptr() == home
     assert torch.equal(out, observe_panel(panel))
 
@@ -227,7 +227,7 @@ def test_the_block_is_written_where_it_is(panel: Panel) -> None:
 def test_a_block_of_another_form_is_refused(panel: Panel, out: torch.Tensor) -> None:
     stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
     with pytest.raises(ValueError, match="contiguous float32"):
-        observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+        write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
 
 
 def test_an_unknown_feature_is_refused(panel: Panel) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
 from flatwater_trading.panel.laws import DAILY_NOISE, HORIZON_DAYS, drift_deviation, mean_growth
-from flatwater_trading.panel.normalise import observation_panel, training_statistics
+from flatwater_trading.panel.normalise import training_statistics, write_observations_
 from flatwater_trading.panel.synthetic import SyntheticPanel, synthetic_panel
 from flatwater_watch.errors import ConfigError
 
@@ -78,7 +78,7 @@ def test_the_indicators_reveal_the_drift() -> None:
     panel, ahead = market.panel, returns(market)
     out = torch.empty(60, 1500, len(DEFAULT_OBSERVATION_FEATURES))
     stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(1000))
-    observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
+    write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
     seen = np.concatenate([out.numpy().transpose(1, 0, 2), np.ones((1500, 60, 1))], axis=2)
 
     known = np.isfinite(ahead)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Layout, Params, init_, views
+from flatwater_trading.policy.config import TraderNetConfig
 from flatwater_trading.policy.encoders import MAXIMUM_KERNEL, Encoder, build_encoder, kernels
 from flatwater_watch.errors import ConfigError
 
@@ -17,7 +17,7 @@ FEATURES, COLUMNS, DAYS = 5, 3, 7
 
 
 def encoder_of(kind: str, context: int, members: int) -> tuple[Encoder, Params]:
-    config = NetConfig(encoder=kind, channels=6)  # type: ignore[arg-type]  # parametrised by text
+    config = TraderNetConfig(encoder=kind, channels=6)  # type: ignore[arg-type]  # parametrised by text
     encoder = build_encoder(config, context=context, features=FEATURES)
     layout = Layout(encoder.weights)
     block = torch.empty(members, layout.size, dtype=torch.float64)

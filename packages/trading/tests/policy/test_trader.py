@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Params, init_, views
+from flatwater_trading.policy.config import TraderNetConfig
 from flatwater_trading.policy.trader import MarketObs, TraderActor, TraderCritic, build_trader
 
 P, B, N, C, F = 2, 3, 5, 12, 4
@@ -12,7 +12,7 @@ INVESTABLE = torch.tensor([0, 2, 4])
 
 
 def trader(*, account: bool = False) -> tuple[TraderActor, TraderCritic, Params, Params]:
-    config = NetConfig(channels=6, hidden=8)
+    config = TraderNetConfig(channels=6, hidden=8)
     actor, critic = build_trader(config, context=C, features=F, columns=N, investable=INVESTABLE, sees_account=account)
     rng = torch.Generator().manual_seed(0)
     blocks = [torch.empty(P, net.layout.size, dtype=torch.float64) for net in (actor, critic)]

@@ -78,7 +78,7 @@ def test_the_quantile_is_that_of_scipy() -> None:
 
 @pytest.mark.parametrize(("high", "text"), [(-0.0024, "-0.2%"), (-0.0004, "-0.04%"), (-0.00995, "-1.0%")])
 def test_an_end_of_an_interval_that_is_not_0_does_not_read_as_0(high: float, text: str) -> None:
-    said = ReturnDifference(-0.05, -0.104, high).describe_against("held")
+    said = ReturnDifference(-0.05, -0.104, high).comparison_phrase("held")
     assert said == f"earned less than held (-5% a year, 90% interval -10% to {text})"
 
 
@@ -87,7 +87,7 @@ def test_fewer_days_than_have_an_interval_show_nothing(days: int) -> None:
     lead = np.linspace(0.001, 0.002, days)
     found = estimate_difference(lead, np.zeros(days), a_year=252)
     assert (found.low, found.high) == pytest.approx((0, 252 * lead[-1]))
-    assert "is not distinguishable from held" in found.describe_against("held")
+    assert "is not distinguishable from held" in found.comparison_phrase("held")
 
 
 @pytest.mark.parametrize("correlation", [-0.2, 0.0, 0.3])

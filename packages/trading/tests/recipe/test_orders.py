@@ -31,7 +31,7 @@ from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_da
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.traded_closes import TradedCloses
 from flatwater_trading.recipe.backtest import Backtest
-from flatwater_trading.recipe.positions import from_cell, read_positions, spreadsheet_cell, write_positions
+from flatwater_trading.recipe.positions import name_in_cell, read_positions, spreadsheet_cell, write_positions
 from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.use_plan import plan_orders
 from flatwater_watch.errors import ConfigError, DataError
@@ -457,7 +457,7 @@ def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str
 def test_no_cell_is_a_formula_and_each_reads_back(name: str) -> None:
     cell = spreadsheet_cell(name)
     assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
-    assert from_cell(cell) == name
+    assert name_in_cell(cell) == name
 
 
 def test_names_of_all_kinds_are_written_to_a_file_and_read_back(tmp_path: Path) -> None:

@@ -53,11 +53,12 @@ def test_no_lesson_knows_a_day_after_training(compose_run: Composed) -> None:
     composition = compose_run()
     setup, run = composition.setup, composition.trainer.run
     market = run.market
-    market.close, market.high, market.mark = (x.clone() for x in (market.close, market.high, market.mark))  # of a file
+    mapped = (market.close, market.high, market.last_close)
+    market.close, market.high, market.last_close = (x.clone() for x in mapped)  # of a file
     before = build_outcomes(setup, run.market).gain
     stop = setup.splits.train.stop
     assert lesson_days(setup).stop == stop - setup.config.env.trade.hold_days
-    for prices in (run.market.close, run.market.high, run.market.mark):
+    for prices in (run.market.close, run.market.high, run.market.last_close):
         prices[stop:] *= 3
     assert torch.equal(build_outcomes(setup, run.market).gain, before)
     run.market.high[stop - 1] *= 3

@@ -10,13 +10,13 @@ from flatwater.algorithms.api import Networks as Networks
 from flatwater.algorithms.api import Setting as Setting
 from flatwater.algorithms.api import ValueNetwork as ValueNetwork
 from flatwater.algorithms.api import accumulate_ as accumulate_
-from flatwater.algorithms.api import add_ as add_
+from flatwater.algorithms.api import add_to_tally_ as add_to_tally_
 from flatwater.algorithms.api import as_leaves as as_leaves
 from flatwater.algorithms.api import count_step_ as count_step_
-from flatwater.algorithms.api import follow_ as follow_
+from flatwater.algorithms.api import draw_normal as draw_normal
 from flatwater.algorithms.api import gradients as gradients
+from flatwater.algorithms.api import move_targets_ as move_targets_
 from flatwater.algorithms.api import named_algorithm as named_algorithm
-from flatwater.algorithms.api import normal as normal
 from flatwater.algorithms.api import perturb as perturb
 from flatwater.algorithms.config import AlgorithmConfig as AlgorithmConfig
 from flatwater.algorithms.config import DDPGConfig as DDPGConfig

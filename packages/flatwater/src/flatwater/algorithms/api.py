@@ -188,7 +188,7 @@ class Algorithm:
     make_update: Callable[[Any, Networks, Any, Sequence[Span]], Update]
     """Returns a function that updates a population in place, group by group, so that only one group's batch is in
     memory. A group's update does not depend on the other groups, nor on the process that computes it. How members are
-    grouped may change numbers, because `normal` draws for a whole group."""
+    grouped may change numbers, because `draw_normal` draws for a whole group."""
     explorer: Callable[[Any, Any, Spread], Explorer]
     """Binds how a population acts while it learns from its own transitions."""
     numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}
@@ -296,7 +296,7 @@ def check_result_shape(config: AlgorithmConfig, function: str, result: object, s
         )
 
 
-def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
+def draw_normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
     """Return standard normal numbers of the shape of `like`, for one group of members in the present update.
 
     The same seed, update, group, `consumer` and `micro_batch` give the same numbers.
@@ -362,7 +362,7 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
     return compile_nested(call_with_bound) if config.compile else call_with_bound
 
 
-def follow_(members: Members, tau: float) -> None:
+def move_targets_(members: Members, tau: float) -> None:
     """Move every target network towards its online network by the share `tau` (polyak averaging)."""
     member_count = len(members.tally.skipped)
     for target, online in members.targets:
@@ -370,7 +370,7 @@ def follow_(members: Members, tau: float) -> None:
         target[:member_count].lerp_(online[:member_count], tau)
 
 
-def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
+def add_to_tally_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
     """Add one number for each member of `span` to a sum of the tally.
 
     Args:
@@ -393,7 +393,7 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
         norm: gradient norm of every member, before clipping.
         finite: mask of finite norms; a member whose norm is not finite took no step.
     """
-    add_(tally, name, norm, (0, len(norm)))
+    add_to_tally_(tally, name, norm, (0, len(norm)))
     tally.skipped.add_(~finite)
 
 

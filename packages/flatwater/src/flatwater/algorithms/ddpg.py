@@ -148,7 +148,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
         )
 
     return bind_update(
-        config, nets, members, groups, stages=stages, weights=member_weights, tau=settings.tau, every=delay
+        config, nets, members, groups, stages=stages, weights=member_weights, tau=settings.tau, target_every=delay
     )
 
 

@@ -128,7 +128,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, gr
         stages=stages,
         weights=member_weights,
         tau=settings.tau,
-        every=settings.target_every,
+        target_every=settings.target_every,
     )
 
 

@@ -20,12 +20,12 @@ from flatwater.algorithms.api import (
     Networks,
     Update,
     accumulate_,
-    add_,
+    add_to_tally_,
     bind_compiled,
     count_step_,
-    follow_,
+    draw_normal,
     keep_single_batch,
-    normal,
+    move_targets_,
 )
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.algorithms.schedules import scheduled_rate
@@ -80,7 +80,7 @@ def bind_update(
     stages: Sequence[Stage],
     weights: Callable[[Span], Any],
     tau: float,
-    every: int = 1,
+    target_every: int = 1,
 ) -> Update:
     """Return a function that takes one update of the population in place; each group's members learn together.
 
@@ -92,7 +92,7 @@ def bind_update(
         stages: stages in their order. The TD errors come from the first stage.
         weights: returns the weights of a span, as views of their rows.
         tau: share by which targets move to their networks.
-        every: targets move in each n-th update.
+        target_every: targets move in each n-th update.
     """
     tally, micro_batches = members.tally, config.micro_batches
     group_weights = {span: weights(span) for span in groups}
@@ -107,8 +107,8 @@ def bind_update(
             if (tally.updates + 1) % stage.every == 0:
                 errors += [stage.learn_group_(span, draws) for span in groups]
                 stage.step_()
-        if (tally.updates + 1) % every == 0:
-            follow_(members, tau)  # moves the target networks
+        if (tally.updates + 1) % target_every == 0:
+            move_targets_(members, tau)
         # Last, because streams of noise are named by this count: all stages of an update must read the same.
         tally.updates += 1
         td_errors = [error for error in errors if error is not None]
@@ -139,12 +139,12 @@ class _BoundStage:
         for number, draw in enumerate(draws):
             # Each stage gathers the same transitions again: all batches together may not fit into memory.
             batch: Batch = draw(*span)
-            noise = normal(self.members, span, batch.action, self.noise, number) if self.noise else None
+            noise = draw_normal(self.members, span, batch.action, self.noise, number) if self.noise else None
             result = self.learn(self.weights[span], batch, noise)
             for name, grads in result.grads.items():
                 accumulate_(self.gradient_views[name][span], grads, first=number == 0)
             for name, value in result.sums:
-                add_(self.members.tally, name, value, span)
+                add_to_tally_(self.members.tally, name, value, span)
             if result.error is not None:
                 errors.append(result.error)
         return torch.stack(errors, dim=1) if errors else None

@@ -199,7 +199,7 @@ def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[
     from flatwater.recipe import find_recipe, recipe_in_env
 
     verb, recipe_name = command[0], command[1]
-    if not find_recipe(recipe_name, GIVEN_PERMIT).elsewhere:  # no recipe replaces this one in other environments
+    if not find_recipe(recipe_name, GIVEN_PERMIT).recipe_in_other_envs:  # none replaces this recipe
         return command, options
     from flatwater.cli.settings import environment_option
 

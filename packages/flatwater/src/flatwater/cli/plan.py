@@ -44,9 +44,9 @@ class PlanCommand(WithTrust, RecipeSettings):
         with terminal(to_stderr=True).status(
             "building the run on a device without memory, and running its phases once …"
         ):
-            from flatwater.runs.settings_checks import checked_plan  # reading torch is half of the time
+            from flatwater.runs.settings_checks import check_and_plan  # reading torch is half of the time
 
-            _, plan = checked_plan(settings, trains=False)
+            _, plan = check_and_plan(settings, trains=False)
         return print_plan(plan, as_json=self.json)
 
 

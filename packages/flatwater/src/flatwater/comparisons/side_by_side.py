@@ -121,7 +121,7 @@ class RunDifference:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
         same_words = "" if self.difference.units == SEEDS_UNIT else "the same "
         periods = f"{same_words}{self.difference.count} {self.difference.units}"
-        return f"{self.letter} {self.difference.describe_against(self.first)}, over {periods}."
+        return f"{self.letter} {self.difference.comparison_phrase(self.first)}, over {periods}."
 
 
 def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
@@ -343,7 +343,7 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
             )
             return RunDifference(group.letter, first.letter, difference=None, reason=reason)
     statistics = seed_difference(group.scores, first.scores)
-    # `{}` takes the first run's letter, once `describe_against` is called with it.
+    # `{}` takes the first run's letter, once `comparison_phrase` is called with it.
     if statistics.low > 0:
         verdict = "is above {}"
     else:
@@ -356,7 +356,7 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
         values=asdict(statistics),
         count=len(group.scores) + len(first.scores),
         units=SEEDS_UNIT,
-        describe_against=sentence.format,
+        comparison_phrase=sentence.format,
     )
     return RunDifference(group.letter, first.letter, difference=difference)
 

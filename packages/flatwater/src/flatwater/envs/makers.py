@@ -140,7 +140,7 @@ def fixed_copies(env: object) -> int | None:
     return int(env.num_envs) if isinstance(env, gymnasium.vector.VectorEnv) else None
 
 
-def check_any_number(env: object, settings: Collection[str], recipe: str) -> None:
+def refuse_fixed_number(env: object, settings: Collection[str], recipe: str) -> None:
     """Refuse a vector environment in a recipe that needs other numbers of environments: one without the setting `envs`.
 
     Args:

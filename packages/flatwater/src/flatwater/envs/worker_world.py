@@ -24,7 +24,7 @@ from gymnasium.vector import AsyncVectorEnv
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.open_envs import Closing
 from flatwater.envs.world import Array, Spaces, World
-from flatwater.envs.wrapped.infos import InfosByNumber, find_informing
+from flatwater.envs.wrapped.infos import InfosByNumber, find_infos_world
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, native_spaces
 from flatwater_watch.errors import RunError
 
@@ -68,7 +68,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         native = find_native_spaces(self._world)
         # Without `native.reader`, whose functions cannot be pickled.
         native_values = None if native is None else (native.observation, native.action, native.form)
-        self._infos_world: Any = find_informing(self._world)  # None if the world has no infos
+        self._infos_world: Any = find_infos_world(self._world)  # None if the world has no infos
         return _ShareFacts(
             spaces=spaces,
             is_replayable=isinstance(self._world, ReplayableWorld),

@@ -127,7 +127,7 @@ USUAL_REMEDY = "Give prices of fewer days, or more memory with --budget (budget=
 """Remedies for a plan that does not fit: of a run, of an export, of any other command."""
 
 
-def refuse(plan: Plan) -> None:
+def require_fit(plan: Plan) -> None:
     """Refuse a run or a command that does not fit.
 
     Raises:

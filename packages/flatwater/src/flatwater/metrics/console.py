@@ -110,7 +110,7 @@ class ConsoleTable:
         if pace := self.pace_text():  # empty if no round has ended
             self._print_text(pace, "dim")
 
-    def show_phase(self, name: str, steps_done: int, total: int) -> None:
+    def show_phase_(self, name: str, steps_done: int, total: int) -> None:
         """Show the complete steps of the phase `name` on the bar, every `REFRESH_SECONDS` at most: for any loop."""
         time_now = self._clock()
         self._phase_steps = (steps_done, total)
@@ -156,8 +156,8 @@ class ConsoleTable:
         texts += [step_progress, forecast]
         self._print_text(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, texts))}", "dim")
 
-    def end_round(self) -> RoundTime:
-        """End the current round, and return its time, by which `print_row` prints its row now or later."""
+    def end_round_(self) -> RoundTime:
+        """End the current round, and return its time, by which `print_row_` prints its row now or later."""
         time_now = self._clock()
         self._round_times.append(time_now - self._round_began_at)
         self._round_began_at = self._last_line_at = time_now
@@ -166,7 +166,7 @@ class ConsoleTable:
         left_seconds = 0.0 if self._rounds_done >= self._total else self.seconds_left(time_now)
         return RoundTime(self._rounds_done, seconds=self._round_times[-1], left_seconds=left_seconds)
 
-    def print_row(
+    def print_row_(
         self, round_time: RoundTime, metrics: Metrics, memory: str = "", logged_numbers: Metrics = MappingProxyType({})
     ) -> None:
         """Print the row of a round that has ended, and a line about its memory where that has changed.
@@ -241,7 +241,7 @@ class ConsoleTable:
 
 def _progress_bar(console: Console) -> tuple[Progress, TaskID]:
     """Return the progress bar below the table, and its only task."""
-    # Without rich's refreshing thread, which would take time from the computing cores: `show_phase` refreshes.
+    # Without rich's refreshing thread, which would take time from the computing cores: `show_phase_` refreshes.
     bar = Progress(
         TextColumn("{task.fields[round]}"),
         TextColumn("{task.description}", style="bold"),

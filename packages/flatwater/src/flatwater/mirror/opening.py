@@ -98,7 +98,7 @@ def write_mirror_file(folder: RunFolder, url: str, identity: str) -> None:
     write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
 
 
-def taken_names(url: str | None) -> frozenset[str]:
+def list_mirrored_names(url: str | None) -> frozenset[str]:
     """Return the names of the runs below a mirror's URL, which a new run must not have.
 
     It is empty if the store cannot be reached now: `open_mirror` reports that later.

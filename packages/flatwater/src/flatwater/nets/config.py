@@ -1,4 +1,4 @@
-"""The shapes of networks: a trader's, a growing network's policy, an actor-critic of PPO."""
+"""Settings of networks that act: `PolicyConfig` of the recipe `grow`, `ActorCriticConfig` of PPO and its students."""
 
 from typing import Annotated, Literal
 
@@ -6,21 +6,6 @@ from flatwater.config.code import Code
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
-
-
-@config(table="net")
-class NetConfig:
-    """Actor and critic of one member: an encoder of each column's history, attention over columns, heads."""
-
-    encoder: Literal["tcn", "lstm"] = "tcn"
-    """tcn: causal convolutions, each day computed once. lstm: a pass over the whole window for each day (slow)."""
-    channels: Annotated[int, Bounds(1, 1 << 16)] = 16
-    """Numbers that summarise one column's history on one day."""
-    hidden: Annotated[int, Bounds(1, 1 << 16)] = 32
-    """Width of the heads that turn a column's summary into an action or a value."""
-    attention_heads: Annotated[int, Bounds(1, 1 << 10)] = 2
-    """Separate attentions over the columns."""
-
 
 Odds = Annotated[float, Bounds(0, 1e6, above=True)]
 

@@ -31,7 +31,7 @@ class Graft(Protocol):
     def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
         """Return the weights of every host's seed, cut to its blueprint."""
 
-    def apply_seed(self, seed: Params, h: Tensor) -> Tensor:
+    def apply_seed(self, seed: Params, features: Tensor) -> Tensor:
         """Return the seed's output on the features of one host, with weights that were cut."""
 
 
@@ -56,12 +56,12 @@ class ConvGraft:
         """Return the weights of every host's seed, cut to its blueprint."""
         return {**seed, "seed.weight": mask_kernel(seed["seed.weight"], blueprint)}
 
-    def apply_seed(self, seed: Params, h: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
+    def apply_seed(self, seed: Params, features: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
         """Return the seed's output on the features of one host."""
         kernel = seed["seed.weight"].reshape(self.width, self.width, 3, 3)
         # Two groups, as the shipped hosts' norms have; an odd width cannot be halved.
         groups = 1 if self.width % 2 else 2
-        return group_norm(conv2d(h, kernel, padding=1), groups, seed["seed.scale"], seed["seed.shift"]).relu()
+        return group_norm(conv2d(features, kernel, padding=1), groups, seed["seed.scale"], seed["seed.shift"]).relu()
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class DenseGraft:
         # The same operations for every blueprint, because vmap runs one program for all hosts.
         return {**seed, "seed.weight": seed_matrix(seed, blueprint, self.rank)}
 
-    def apply_seed(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
+    def apply_seed(self, seed: Params, features: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
         """Return the seed's output on the features of one host."""
-        normalised = layer_norm(h @ seed["seed.weight"], (self.width,))
+        normalised = layer_norm(features @ seed["seed.weight"], (self.width,))
         # shift + normalised * scale
         return torch.addcmul(seed["seed.shift"], normalised, seed["seed.scale"]).relu()

@@ -100,7 +100,7 @@ class MLPHost:
         return apply_linear(host, "head", x)
 
     def _apply_slot(
-        self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]
+        self, seed: Params, gates: SlotGates, slot: int, features: Float[Tensor, "E B F"]
     ) -> Float[Tensor, "E B F"]:
         """Return the features after a slot: the block's output, with the seed's output blended in by the slot's gates.
 
@@ -108,14 +108,16 @@ class MLPHost:
             seed: weights of this slot's seeds, each [E, *shape].
             gates: gates of all slots.
             slot: number of the slot, S in all.
-            h: features that leave the block.
+            features: those that leave the block.
         """
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         # Transposed for `seed_input` and `blend_seed`, which expect [B, E, F]. The seed's input is equal to the
         # features; while the seed trains behind the host, its gradient stops there.
-        seed_features = seed_input(h.transpose(0, 1), train).transpose(0, 1)
+        batch_first = features.transpose(0, 1)
+        seed_features = seed_input(batch_first, train).transpose(0, 1)
         seed_output = _normalise_layer(seed, "seed", torch.bmm(seed_features, seed_matrix(seed, blueprint, self.rank)))
-        return blend_seed(h.transpose(0, 1), seed_output.transpose(0, 1), alpha=alpha, train=train).transpose(0, 1)
+        blended = blend_seed(batch_first, seed_output.transpose(0, 1), alpha=alpha, train=train)
+        return blended.transpose(0, 1)
 
 
 def dense_seed(width: int, rank: int) -> Layout:

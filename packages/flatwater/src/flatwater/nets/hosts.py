@@ -207,25 +207,26 @@ class ConvHost:
         # ReLU in place: the norm's gradient does not read the norm's output.
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
-    def _apply_slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
+    def _apply_slot(self, seed: Params, gates: SlotGates, slot: int, features: Tensor) -> Tensor:
         """Return the features after a slot: the block's output, with the seed's output blended in by the slot's gates.
 
         Args:
             seed: weights of this slot's seeds, each [E, *shape].
             gates: gates of all slots.
             slot: number of the slot, S in all.
-            h: features that leave the block, [B, E * C, H, W].
+            features: those that leave the block, [B, E * C, H, W].
         """
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         hosts = len(alpha)
         # [B, E, C * H * W], the form of `seed_input` and `blend_seed`.
-        features = h.view(len(h), hosts, -1)
+        flat_features = features.view(len(features), hosts, -1)
         # Equal numbers; while a seed trains behind its host, its gradient stops there.
-        seed_features = seed_input(features, train).view(h.shape)
+        seed_features = seed_input(flat_features, train).view(features.shape)
         seed_output = self._apply_block(
             seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seed_features, stride=1
         )
-        return blend_seed(features, seed_output.view(features.shape), alpha=alpha, train=train).view(h.shape)
+        flat_output = seed_output.view(flat_features.shape)
+        return blend_seed(flat_features, flat_output, alpha=alpha, train=train).view(features.shape)
 
 
 def conv_seed(width: int) -> Layout:

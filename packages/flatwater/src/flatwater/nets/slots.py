@@ -30,58 +30,62 @@ class SlotGates(NamedTuple):
     """1 where the seed learns behind the host."""
 
 
-def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
-    """Return the features `h` as the seed's input: equal numbers, whose gradient stops for hosts whose `train` is 1."""
-    features: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
-    return features
+def seed_input(features: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
+    """Return the features as the seed's input: equal numbers, whose gradient stops for hosts whose `train` is 1."""
+    scaled: Tensor = _ScaledGradient.apply(features, train)  # type: ignore[no-untyped-call]  # torch's own
+    return scaled
 
 
 def blend_seed(
-    h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
+    features: Float[Tensor, "B E F"],
+    seed_output: Float[Tensor, "B E F"],
+    *,
+    alpha: Float[Tensor, " E"],
+    train: Float[Tensor, " E"],
 ) -> Float[Tensor, "B E F"]:
-    """Return the features after the slot, h + alpha (z - h); with `train` 1 the seed gets the gradient of an added z.
+    """Return the features after the slot, features + alpha (seed_output - features).
 
-    No gradient reaches the gates.
+    With `train` 1 the seed gets the gradient of an added term. No gradient reaches the gates.
 
     Args:
-        h: features before the slot, F of each of B images of E hosts.
-        z: the seed's output on `seed_input` of them.
+        features: those before the slot, F of each of B images of E hosts.
+        seed_output: the seed's output on `seed_input` of them.
         alpha: share of the seed's output, 0 to 1.
         train: 1 where the seed learns behind the host, else 0.
     """
-    features: Tensor = _BlendedSeed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
-    return features
+    blended: Tensor = _BlendedSeed.apply(features, seed_output, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
+    return blended
 
 
-def vmap_seed_input(h: Tensor, train: Tensor) -> Tensor:
+def vmap_seed_input(features: Tensor, train: Tensor) -> Tensor:
     """Return `seed_input` of one host, in operations that `torch.func.vmap` can stack."""
-    constant = h.detach()
-    # h - constant is exactly 0: the value stays h, and only the gradient is scaled.
-    return constant + (1 - train) * (h - constant)
+    constant = features.detach()
+    # The difference is exactly 0: the value stays, and only the gradient is scaled.
+    return constant + (1 - train) * (features - constant)
 
 
-def vmap_blend_seed(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
+def vmap_blend_seed(features: Tensor, seed_output: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
     """Return `blend_seed` of one host, in operations that `torch.func.vmap` can stack.
 
     Args:
-        h: features before the slot, of any shape.
-        z: the seed's output on `vmap_seed_input` of them, of the same shape.
+        features: those before the slot, of any shape.
+        seed_output: the seed's output on `vmap_seed_input` of them, of the same shape.
         alpha: share of the seed's output, a single number 0 to 1.
         train: a single number, 1 where the seed learns behind the host, else 0.
     """
-    # z - z.detach() is exactly 0: with train 1 a gradient reaches the seed, and the value stays h.
-    return torch.lerp(h, z, alpha) + train * (z - z.detach())
+    # The last difference is exactly 0: with train 1 a gradient reaches the seed, and the value stays.
+    return torch.lerp(features, seed_output, alpha) + train * (seed_output - seed_output.detach())
 
 
 class _ScaledGradient(torch.autograd.Function):
     """The identity, whose gradient is multiplied by 1 - train of each host."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, h: Tensor, train: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, features: Tensor, train: Tensor) -> Tensor:
         """Return the features, and keep `train` for the gradient."""
         ctx.save_for_backward(train)
         # A view, which copies nothing and is still another tensor to autograd than the input.
-        return h.view_as(h)
+        return features.view_as(features)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  (torch's, untyped)
@@ -94,23 +98,23 @@ class _BlendedSeed(torch.autograd.Function):
     """The slot's formula with an explicit gradient, which takes three passes over the features, not six."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, h: Tensor, z: Tensor, alpha: Tensor, train: Tensor) -> Tensor:
-        """Return h + alpha (z - h), and keep both gates for the gradient.
+    def forward(ctx: FunctionCtx, features: Tensor, seed_output: Tensor, alpha: Tensor, train: Tensor) -> Tensor:
+        """Return features + alpha (seed_output - features), and keep both gates for the gradient.
 
         Args:
             ctx: torch's; the gates are saved in it.
-            h: features before the slot, [B, E, F].
-            z: the seed's output, [B, E, F].
+            features: those before the slot, [B, E, F].
+            seed_output: the seed's output, [B, E, F].
             alpha: [E], 0 to 1.
             train: [E], 0 or 1; it changes the gradient alone.
         """
         ctx.save_for_backward(alpha, train)
-        # lerp computes h + alpha (z - h) below alpha 0.5 and z - (1 - alpha) (z - h) from there on: exact at both ends.
-        return torch.lerp(h, z, alpha[:, None])
+        # lerp computes it from `features` below alpha 0.5, and from `seed_output` from there on: exact at both ends.
+        return torch.lerp(features, seed_output, alpha[:, None])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401  (torch's, untyped)
-        """Return the gradient of `h`, times 1 - alpha, and that of `z`, times alpha + train; the gates get none."""
+        """Return the gradients of features, times 1 - alpha, and seed output, times alpha + train; gates get none."""
         alpha, train = ctx.saved_tensors
         grad = grads[0]
         return grad * (1 - alpha)[:, None], grad * (alpha + train)[:, None], None, None

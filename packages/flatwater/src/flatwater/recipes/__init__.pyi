@@ -1,5 +1,5 @@
 from flatwater.memory.planner import Plan as Plan
-from flatwater.memory.planner import refuse as refuse
+from flatwater.memory.planner import require_fit as require_fit
 from flatwater.metrics.table_layout import Column as Column
 from flatwater.metrics.table_layout import TableLayout as TableLayout
 from flatwater.recipe import Headline as Headline

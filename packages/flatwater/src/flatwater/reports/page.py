@@ -121,7 +121,7 @@ def _headline_tile(recipe: Description, result: Mapping[str, Any]) -> Tile:
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
     texts = {name: "-" if number is None else headline.write(number) for name, number in numbers.items()}
     own_text, baseline_text = texts.get(recipe.trained, "-"), texts.get(headline.against, "-")
-    comparison = write_value(headline.said, baseline_text)  # such as `21.40 by chance`
+    comparison = write_value(headline.comparison_form, baseline_text)  # such as `21.40 by chance`
     return Tile(headline.title, own_text, below=comparison)
 
 

@@ -14,7 +14,7 @@ from flatwater.description import Description
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import records_to_columns
 from flatwater.metrics.jsonl_lines import FollowedFile, read_appended_records_, read_records
-from flatwater.named_imports import importing_only_ours
+from flatwater.named_imports import refuse_foreign_imports
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import MAXIMUM_SETTINGS, read_description, read_settings
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
@@ -80,12 +80,12 @@ def read_run(path: Path) -> RunRecords:
         CheckpointError: a checkpoint was written by another version.
     """
     # Folders may come from strangers, so no code that a file names is imported.
-    with importing_only_ours():
+    with refuse_foreign_imports():
         return _read_records(path, open_folder(path))
 
 
 def _read_records(path: Path, folder: RunFolder) -> RunRecords:
-    """Return all records of a run, thinned to the number that a page can show. Call it in `importing_only_ours`."""
+    """Return all records of a run, thinned to the number that a page can show. Call it in `refuse_foreign_imports`."""
     config = read_settings(folder)
     recipe = read_description(folder, config)
     columns = read_course(folder)

@@ -14,7 +14,7 @@ from typing import Any
 
 from flatwater.description import Description
 from flatwater.metrics.last_records import read_last
-from flatwater.named_imports import importing_only_ours
+from flatwater.named_imports import refuse_foreign_imports
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
@@ -174,7 +174,7 @@ def _is_run(folder: RunFolder) -> bool:
 def read_run_line(folder: RunFolder) -> RunLine:
     """Return a run's line; that of an unreadable run says what is wrong, so that a list shows the other runs."""
     try:
-        with importing_only_ours():  # a list never imports the code that a folder names
+        with refuse_foreign_imports():  # a list never imports the code that a folder names
             return describe_run(folder)
     except (FlatwaterError, OSError) as error:
         return unreadable_line(folder.path.name, _format_date(_last_change(folder.path)), str(error))

@@ -73,7 +73,7 @@ def read_origin(folder: RunFolder) -> Origin | None:
     return origin
 
 
-def first_round(folder: RunFolder) -> int:
+def rounds_before_fork(folder: RunFolder) -> int:
     """Return the number of rounds before the run's own first round: those of a fork's parent, or 0."""
     origin = read_origin(folder)
     return 0 if origin is None else origin.round

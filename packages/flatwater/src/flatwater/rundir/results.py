@@ -44,7 +44,7 @@ def _check_result(content: object, recipe: Recipe | Description) -> None:
     if not isinstance(content, dict):
         raise TypeError(f"{short_repr(content)}: expected keys and values")
     # Fields such as `split`, which say on what data the result was measured.
-    for name in recipe.said:
+    for name in recipe.context_fields:
         if not isinstance(content.get(name), str | int):
             raise TypeError(f"{name} = {short_repr(content.get(name))}: expected text or a whole number")
     rows = content.get(recipe.players)

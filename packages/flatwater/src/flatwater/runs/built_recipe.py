@@ -120,9 +120,9 @@ def make_recipe(
         ),
         "journal": "journal",
         "title": "{episodes} {split} {episodes:episode}",  # such as `8 held-out episodes`
-        "headline": Headline(title="return", key="return", form="{:.2f}", against=baseline, said=f"{baseline} {{}}"),
+        "headline": _return_headline(baseline),
         "numbers": RETURN_NUMBERS,
-        "said": ("episodes", "split", "first_seed", "note"),
+        "context_fields": ("episodes", "split", "first_seed", "note"),
         "trained_on": lambda settings: str(settings.get("env", settings.get("trainer"))),
     }
     return Recipe(
@@ -134,6 +134,11 @@ def make_recipe(
         trained=trained_player,
         **(fields | further_fields),
     )
+
+
+def _return_headline(baseline: str) -> Headline:
+    """Return the return as the number that a run is judged by, against that of the player `baseline`."""
+    return Headline(title="return", key="return", form="{:.2f}", against=baseline, comparison_form=f"{baseline} {{}}")
 
 
 def _curve_columns(curves: Mapping[str, str]) -> tuple[Column, ...]:

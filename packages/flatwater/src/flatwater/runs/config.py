@@ -167,7 +167,7 @@ class EpisodesRunConfig(RunConfig):
         return str(getattr(self, self.place))
 
     @property
-    def steps_of_round(self) -> int:
+    def steps_per_round(self) -> int:
         """Number of environment steps of a round, in all copies of the environment together.
 
         Raises:
@@ -230,7 +230,7 @@ def drop_total_steps(config: T, names: Collection[str]) -> T:
     return cast("T", replace(config, total_steps=0))  # 0: left out
 
 
-def without_env_workers(config: E) -> E:
+def settings_without_env_workers(config: E) -> E:
     """Return the settings with no processes for environments: for worlds that are only asked for spaces, or tested."""
     return replace(config, env_workers=0)
 
@@ -269,7 +269,7 @@ def check_episodes_run(config: EpisodesRunConfig) -> None:
     require(are_names and len(keys) == len(set(keys)), "info_keys", [*keys], expected)
     if config.total_steps:
         # Set in the frozen object, before anybody reads it: the steps in rounds, rounded up.
-        object.__setattr__(config, "rounds", -(-config.total_steps // config.steps_of_round))
+        object.__setattr__(config, "rounds", -(-config.total_steps // config.steps_per_round))
 
 
 def check_run(config: RunConfig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.mirror.download import open_run_folder, send_back
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.holdout_looks import log_look
@@ -52,7 +52,7 @@ def evaluate(
         config = with_changes(read_config(folder, where=run), changes)
         use_threads(config.threads)
         composed_run, manifest = restore_run(config, folder, say)
-        if reason := composed_run.too_early():  # empty if the run can be scored
+        if reason := composed_run.reason_against_scoring():  # empty if the run can be scored
             raise RunError(f"{run}: {reason}. Resume the run first.")
         # The video is prepared before anything is played, so that a refusal costs no time and no use of the holdout.
         recorder = None if video is None else _prepare_video(composed_run, folder, video)
@@ -76,7 +76,7 @@ def _prepare_video(composed_run: Run, folder: RunFolder, file: Path) -> Video:
         MemoryLimitError: the video does not fit in addition to the run.
     """
     # The plan is refused before the environment is made, which would stay open.
-    refuse(plan_with_video(composed_run.plan))
+    require_fit(plan_with_video(composed_run.plan))
     policy = recipe_of_config(composed_run.config).policy
     return open_video(composed_run, None if policy is None else policy(composed_run, folder), file)
 

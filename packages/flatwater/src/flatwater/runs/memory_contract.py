@@ -53,10 +53,10 @@ class MemoryContract:
     device: torch.device
     extra_bytes: Callable[[], dict[str, int]] = dict
     """Returns the bytes by owner that trackers and mirror hold outside of the state: data that wait to be sent."""
-    elsewhere: Callable[[], int] = lambda: 0
-    """Returns the private bytes of the run's worker processes on this machine; see `Run.elsewhere`."""
-    exchange: Callable[[], Mapping[str, Any]] = dict
-    """Returns the ledger's record of all worker processes, on other machines too; see `Run.exchange`."""
+    worker_bytes: Callable[[], int] = lambda: 0
+    """Returns the private bytes of the run's worker processes on this machine; see `Run.worker_bytes`."""
+    measure_exchange_: Callable[[], Mapping[str, Any]] = dict
+    """Returns the ledger's record of all worker processes, on other machines too; see `Run.measure_exchange_`."""
     paced: bool = False
     """Whether a census waits until it costs a small share of the run's time, and is taken in slices."""
     base_bytes: int = 0
@@ -107,7 +107,7 @@ class MemoryContract:
         """Return the bytes that count against the budget: resident here and elsewhere, or reserved on the card."""
         # On a card the allocator's reservation counts, not what it hands out: other programs cannot have the rest.
         is_cuda = self.device.type == "cuda"
-        return torch.cuda.memory_reserved(self.device) if is_cuda else footprint().resident + self.elsewhere()
+        return torch.cuda.memory_reserved(self.device) if is_cuda else footprint().resident + self.worker_bytes()
 
     def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
         """Measure memory after a round. Returns what was measured, and new findings about growth.
@@ -160,8 +160,8 @@ class MemoryContract:
             "proportional": family.proportional,
             "peak": peak,
             "processes": family.count,
-            "workers": self.elsewhere(),
-            "exchange": dict(self.exchange()),
+            "workers": self.worker_bytes(),
+            "exchange": dict(self.measure_exchange_()),
             "mapped": self.plan.mapped_bytes,
             "cuda": device_totals(self.device),
             "envs": envs,

@@ -60,7 +60,7 @@ class PhaseMeter:
         if self.make_event is not None:
             self.phase_ends.append(("", self.make_event()))
 
-    def count_(self, phase: str, *, ends: bool = True) -> None:
+    def count_step_(self, phase: str, *, ends: bool = True) -> None:
         """Count a finished step to its phase; after the phase's last step, add the phase's time and memory as well.
 
         Args:
@@ -70,9 +70,9 @@ class PhaseMeter:
         self.steps += 1
         # Not after every step: to read the CPU clock is a system call, and to reset the peak a write to /proc.
         if ends:
-            self.end_part_(phase)
+            self.end_phase_(phase)
 
-    def end_part_(self, phase: str) -> None:
+    def end_phase_(self, phase: str) -> None:
         """Add the time and memory since the last call to a phase that ends or is interrupted now."""
         wall_time = time.monotonic()
         cpu_time = time.process_time()

@@ -16,7 +16,7 @@ import torch
 
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.nodes import refuse_nodes
-from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
+from flatwater.memory.planner import Plan, group_bytes, plan_text, require_fit
 from flatwater.mirror.uploader import BUFFER_OWNER
 from flatwater.runs.config import RunConfig
 from flatwater.runs.phase_measurement import phase_bytes
@@ -242,7 +242,7 @@ def refuse_unfit(plan: Plan, config: RunConfig) -> None:
     if config.start_over_budget:
         refuse_nodes(plan.nodes)  # a worker without a machine could not start at all
     else:
-        refuse(plan)
+        require_fit(plan)
 
 
 def allocate_planned_state(build: Callable[[], T], plan: Plan) -> T:

@@ -4,8 +4,8 @@
 - `.onnx`: a program that ONNX Runtime and its like can run.
 - `.safetensors`: weights by name, with a header from which `flatwater.load` rebuilds the policy.
 
-Every form holds a JSON description of its inputs and outputs. `plan_export` plans the memory of an export, and
-`read_policy` rebuilds the policy of a .safetensors file.
+Every form holds a JSON description of its inputs and outputs. `plan_export` plans the memory of an export;
+`policy_file.py` reads a .safetensors file again.
 """
 
 import io
@@ -23,30 +23,21 @@ import torch
 from torch import Tensor, nn
 
 from flatwater import __version__
-from flatwater.envs.world import Spaces
-from flatwater.envs.wrapped.masks import MASK_KEY
-from flatwater.memory.planner import Plan, refuse
-from flatwater.named_imports import GIVEN_PERMIT
-from flatwater.recipe import find_recipe
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.runs.phase_measurement import phase_bytes
 from flatwater.runs.planning import META, plan_policy_use
-from flatwater.runs.trust import list_named_code, remember_trust, request_permit
-from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
-from flatwater_watch.files.json_values import convert_to_type, parse_json
+from flatwater.runs.policy_file import FORMAT, METADATA_KEY, WEIGHTS_SUFFIX, header_settings, rebuild_policy
+from flatwater.runs.trust import list_named_code, remember_trust
+from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.output import POLICY_OUTPUTS, check_output, replace_output
 from flatwater_watch.meters.torch_ops import peak_bytes
-from flatwater_watch.sanitize import short_repr
 
 _log = logging.getLogger(__name__)
 
-FORMAT = "flatwater-policy-1"
 ABOUT_FILE = "about.json"
 """Name of the description of inputs and outputs inside of a .pt2 file."""
-METADATA_KEY = "flatwater"
-"""Key of the same description in the metadata of the other two forms."""
 MAXIMUM_ROWS = 4096
 """Most rows of observations in one call of an exported program."""
-WEIGHTS_SUFFIX = ".safetensors"
 MAXIMUM_DIFFERENCE = 1e-5
 """Largest difference between the written and the trained policy, relative to numbers above 1."""
 TRACED_ROWS, COMPARED_ROWS = 3, 2
@@ -117,22 +108,6 @@ def export_files(policy: ExportablePolicy | ExportablePolicies, file: Path) -> d
 
 RunProgram = Callable[..., tuple[Tensor, ...]]
 """A function that runs an exported program: from input tensors to a tuple of output tensors."""
-
-
-def mask_input(spaces: Spaces) -> dict[str, str]:
-    """Return the name and description of the masks as a program's input; empty where actions have no masks."""
-    if not spaces.masked:
-        return {}
-    lists = f", the flags of the lists of {', '.join(map(str, spaces.choices))} in a row" if spaces.choices else ""
-    return {MASK_KEY: f"bool [rows, {spaces.legal}]: true for each legal action{lists}"}
-
-
-def example_mask(spaces: Spaces, rows: int) -> Tensor:
-    """Return random masks, bool [rows, R], with a legal action in each list; the same ones in each call."""
-    rng = torch.Generator().manual_seed(1)
-    lists = torch.rand(rows, spaces.legal, generator=rng).split_with_sizes([*spaces.lists], 1)
-    # The largest number of each list is above its own half.
-    return torch.cat([numbers > 0.5 * numbers.amax(1, keepdim=True) for numbers in lists], 1)
 
 
 def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
@@ -209,7 +184,7 @@ def write_exports(exports: Mapping[Path, PolicyExport], budget: str | None) -> f
     # All before the first is written, and before the exporter's libraries are loaded: the plan includes their bytes.
     for file, policy_export in exports.items():
         check_output("to =", file, POLICY_OUTPUTS[file.suffix])
-        refuse(plan_export(policy_export, file.suffix, budget))
+        require_fit(plan_export(policy_export, file.suffix, budget))
     return max(_write_export(policy_export, file) for file, policy_export in exports.items())
 
 
@@ -227,16 +202,10 @@ def _write_export(policy_export: PolicyExport, file: Path) -> float:
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
     # Recorded as this user's, so that `flatwater.load` may import the code that the header names.
-    settings = _header_settings(policy_export.recipe, policy_export.header)
+    settings = header_settings(policy_export.recipe, policy_export.header)
     if file.suffix == WEIGHTS_SUFFIX and (named_codes := list_named_code(settings, file)):
         remember_trust(settings, file, named_codes, _log.warning, extra_values=policy_export.header)
     return difference
-
-
-def _header_settings(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in a header as a run's configuration has them, with the recipe's name as `trainer`."""
-    settings = header.get("settings")
-    return {**(settings if isinstance(settings, Mapping) else {}), "trainer": recipe}
 
 
 def _largest_difference(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]) -> float:
@@ -331,78 +300,6 @@ FORMS: Mapping[str, Callable[[PolicyExport], tuple[bytes, RunProgram]]] = {
     WEIGHTS_SUFFIX: _write_weights,
 }
 """For each suffix, a function that returns the file's content and a program that runs it."""
-
-
-def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """Return the policy of a .safetensors file that `flatwater export` wrote.
-
-    Raises:
-        ConfigError: the file has another form.
-        DataError: the file cannot be read, is damaged, or holds no policy.
-    """
-    if file.suffix in FORMS and file.suffix != WEIGHTS_SUFFIX:
-        loader = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
-        raise ConfigError(
-            f"{file}: expected a .safetensors file, got a program for {loader}. Export to a "
-            ".safetensors file for flatwater.load."
-        )
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (loaded only where it is used)
-
-    try:
-        with safe_open(file, framework="pt") as weights_file:
-            description = (weights_file.metadata() or {}).get(METADATA_KEY)
-            tensors = {name: weights_file.get_tensor(name) for name in weights_file.keys()}  # noqa: SIM118  (it is not a mapping)
-    except OSError as fault:
-        raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
-    except SafetensorError as fault:
-        raise DataError(f"{file}: not a whole .safetensors file: {fault}. Export it again.") from fault
-    if description is None:
-        raise DataError(
-            f"{file}: was not written by flatwater export: its metadata lacks {METADATA_KEY!r}. Export it again."
-        )
-    return rebuild_policy(str(file), description, tensors, is_our_file=False)
-
-
-@dataclass(frozen=True)
-class _KnownHeader:
-    """The fields that every description in a file must have; other fields are for its readers."""
-
-    format: str
-    recipe: str
-    header: dict[str, Any]
-
-
-def rebuild_policy(source: str, description: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """Return the policy that a file's description and tensors define.
-
-    Args:
-        source: the file, or words for the origin of both, for messages.
-        description: the description, as JSON.
-        tensors: the weights by name.
-        is_our_file: whether this process made both; a description from elsewhere may name somebody else's code.
-
-    Raises:
-        DataError: description and tensors do not fit each other or this version; the message begins with `source`.
-        TrustError: the description names code that may be somebody else's.
-    """
-    try:
-        # The text may come from anybody: its types are checked before a name in it is looked up or imported.
-        content = parse_json(description.encode())
-        if not isinstance(content, dict):
-            raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)
-        header = convert_to_type({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
-        if header.format != FORMAT:
-            raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301  (caught below, where the file is named)
-        settings = _header_settings(header.recipe, header.header)
-        permit = GIVEN_PERMIT if is_our_file else request_permit(settings, Path(source), extra_values=header.header)
-        recipe = find_recipe(header.recipe, permit)
-        if recipe.rebuild is None:
-            raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301  (caught below, where the file is named)
-        return recipe.rebuild(header.header, tensors)
-    except TrustError:
-        raise
-    except (FlatwaterError, ValueError) as fault:
-        raise DataError(f"{source}: does not describe a policy: {fault}. Export it again.") from fault
 
 
 @contextmanager

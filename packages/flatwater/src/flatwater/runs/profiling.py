@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile, record_function
 
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.rundir.events import RunEvents
 from flatwater.runs.machine import release_freed_memory
 from flatwater.runs.run import Run
@@ -79,7 +79,7 @@ def check_profiled_rounds(rounds: range, rounds_done: int, rounds_in_all: int) -
         raise ConfigError(f"--profile {option}: {expected if rounds_done < rounds_in_all else none_left}")
 
 
-def with_traces(composed_run: Run, rounds: range | None) -> Run:
+def run_with_traces(composed_run: Run, rounds: range | None) -> Run:
     """Return the run with a plan that includes the memory of traces; with `rounds` None, the run as it is.
 
     Raises:
@@ -89,7 +89,7 @@ def with_traces(composed_run: Run, rounds: range | None) -> Run:
         return composed_run
     plan = replace(composed_run.plan, owners={**composed_run.plan.owners, TRACE_OWNER: TRACE_BYTES})
     if not composed_run.config.start_over_budget:
-        refuse(plan if plan.fits else _with_advice(plan))
+        require_fit(plan if plan.fits else _with_advice(plan))
     return replace(composed_run, plan=plan)
 
 

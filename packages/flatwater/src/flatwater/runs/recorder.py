@@ -150,8 +150,8 @@ class Recorder:
 
     def on_step(self, phase: str, steps_done: int, total: int) -> None:
         """Count a finished step, number `steps_done` of `total`, to its phase, and move the progress bar."""
-        self.phase_meter.count_(phase, ends=steps_done == total)
-        self.table.show_phase(phase, steps_done, total)
+        self.phase_meter.count_step_(phase, ends=steps_done == total)
+        self.table.show_phase_(phase, steps_done, total)
         if self.profiler is not None:
             self.profiler.after_step_()
 
@@ -187,7 +187,7 @@ class Recorder:
             callback_failed = False
         finally:
             # An exception of `on_round` ends the run: the round must be recorded and saved first.
-            duration = self.table.end_round()
+            duration = self.table.end_round_()
             settled_round = SettledRound(round_, numbers, logged_numbers, alarms, journal, duration)
             self.record_round_(settled_round, run_ends=callback_failed)
 
@@ -200,12 +200,12 @@ class Recorder:
         if self.measures_memory or is_late or len(self.unwritten_rounds) >= MAXIMUM_UNWRITTEN:
             self.write_rounds_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
-        self.phase_meter.count_("settle")
+        self.phase_meter.count_step_("settle")
         if self.save_schedule.is_due_(settled_round.number) or run_ends:
             self.save()
         if self.profiler is not None:
             self.profiler.after_round_(settled_round.number)
-        self.phase_meter.count_("save")
+        self.phase_meter.count_step_("save")
         self.phase_meter.count_peaks_(enabled=self.measures_memory)  # the memory's record alone shows peaks
 
     def write_rounds_(self) -> None:
@@ -217,7 +217,7 @@ class Recorder:
             round_, numbers = settled_round.number, settled_round.numbers | settled_round.logged
             write_all((self.metrics, *self.trackers), round_, numbers)
             self.journal.write(round_, settled_round.journal)
-            self.table.print_row(
+            self.table.print_row_(
                 settled_round.duration, self.memory_metrics | numbers, self.memory_text, settled_round.logged
             )
             self.report_round(settled_round, numbers)
@@ -351,15 +351,15 @@ class Recorder:
             self._save_within_round_()
         if self.stop.signal and not self.signal_reported:
             self._report_signal_()
-        return self.stop.is_wanted or self.is_over_budget_()
+        return self.stop.is_wanted or self.poll_budget_()
 
     def _save_within_round_(self) -> None:
         """Save a checkpoint between two steps, as SIGUSR2 asks."""
         progress = self.composed_run.trainer.progress
         # The save's own time and peak must not count to the phase that it interrupts.
-        self.phase_meter.end_part_(self.composed_run.trainer.phases[progress.phase].name)
+        self.phase_meter.end_phase_(self.composed_run.trainer.phases[progress.phase].name)
         self.save()
-        self.phase_meter.count_("save")
+        self.phase_meter.count_step_("save")
         line = f"SIGUSR2: a checkpoint is saved, in round {progress.round + 1}; the run goes on"
         self.events.show_line(line, "signal", signal="SIGUSR2", round=progress.round)
 
@@ -370,7 +370,7 @@ class Recorder:
         line = f"{name}: the run stops with a checkpoint"
         self.events.notify_listeners("signal", line, signal=name, round=self.composed_run.trainer.progress.round)
 
-    def is_over_budget_(self) -> bool:
+    def poll_budget_(self) -> bool:
         """Write rounds that wait too long. Returns whether memory is at its budget; False between two checks."""
         now = time.monotonic()
         if now - self.last_check_time < CHECK_SECONDS:
@@ -493,6 +493,6 @@ def _build_contract(composed_run: Run, trackers: list[BackgroundSink], mirror: M
         plan=composed_run.plan,
         device=composed_run.device,
         extra_bytes=lambda: queued_bytes_by_owner(trackers) | mirror.buffer_bytes(),
-        elsewhere=composed_run.elsewhere,
-        exchange=composed_run.exchange,
+        worker_bytes=composed_run.worker_bytes,
+        measure_exchange_=composed_run.measure_exchange_,
     )

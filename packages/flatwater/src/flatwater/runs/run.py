@@ -77,11 +77,11 @@ class Run(ABC):
     def gather_(self) -> None:  # noqa: B027  (most runs keep everything in their state)
         """Copy state that workers or worlds keep into the state tree, before a checkpoint is saved."""
 
-    def elsewhere(self) -> int:
+    def worker_bytes(self) -> int:
         """Return the private bytes of RAM of the run's worker processes on this machine."""
         return 0
 
-    def exchange(self) -> Mapping[str, Any]:
+    def measure_exchange_(self) -> Mapping[str, Any]:
         """Return the ledger's record of the workers on all machines; empty if there are none. Call it once a round.
 
         Sizes are in bytes:
@@ -148,7 +148,7 @@ class Run(ABC):
         """Return the number of environments alive in this process, which must stay constant."""
         return 0
 
-    def too_early(self) -> str:
+    def reason_against_scoring(self) -> str:
         """Return why the run cannot be scored yet, as a sentence; empty if it can."""
         return "" if self.trainer.progress.round else "no round has ended yet, so nothing was learned"
 
@@ -187,13 +187,13 @@ class WorkersRun(Run):
         """Copy the workers' state into the state tree."""
         self.trainer.executor.gather_()
 
-    def elsewhere(self) -> int:
+    def worker_bytes(self) -> int:
         """Return the private bytes of the workers on this machine."""
         return private_bytes(self.trainer.executor.pids)
 
-    def exchange(self) -> Mapping[str, Any]:
-        """Return the ledger's record of the workers; see `Run.exchange`."""
-        record: Mapping[str, Any] = self.trainer.executor.exchange_()
+    def measure_exchange_(self) -> Mapping[str, Any]:
+        """Return the ledger's record of the workers; see `Run.measure_exchange_`."""
+        record: Mapping[str, Any] = self.trainer.executor.measure_exchange_()
         return record
 
     def machines(self) -> Collection[str]:
@@ -232,7 +232,7 @@ class OnPolicyRun(Run):
         planned_updates = len(self.learners) * config.own.epochs * config.own.minibatches
         return learner_alarms(round_, self.trained, largest_weight, metrics, planned_updates)
 
-    def too_early(self) -> str:
+    def reason_against_scoring(self) -> str:
         """Return why the run cannot be scored yet, as a sentence; empty once the first round has ended."""
         round_name = recipe_of_config(self.config).layout.round
         return (

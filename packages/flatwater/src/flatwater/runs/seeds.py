@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.envs.open_envs import close_open_envs
-from flatwater.memory.planner import refuse
+from flatwater.memory.planner import require_fit
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, recorded_rounds, write_config
 from flatwater.rundir.listing import run_state
@@ -55,7 +55,7 @@ def create_group(
     checked_settings = check_settings(config, callbacks)
     plan = recipe_of_config(config).plan(checked_settings.config)
     if not config.start_over_budget:
-        refuse(plan)  # before the folder is made
+        require_fit(plan)  # before the folder is made
     # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
     folder = create_folder(run, config.trainer, checked_settings.taken_names)
     # All runs have the same number of threads, set now: with another number the last bits of sums differ.

@@ -24,7 +24,7 @@ from flatwater.rundir.description import write_description
 from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
-from flatwater.rundir.origin import first_round, read_origin, write_origin
+from flatwater.rundir.origin import read_origin, rounds_before_fork, write_origin
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
 from flatwater.runs.config import drop_total_steps
 from flatwater.runs.fingerprint import (
@@ -36,7 +36,7 @@ from flatwater.runs.fingerprint import (
 )
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
-from flatwater.runs.profiling import check_profiled_rounds, with_traces
+from flatwater.runs.profiling import check_profiled_rounds, run_with_traces
 from flatwater.runs.recorder import build_recorder
 from flatwater.runs.run import Run
 from flatwater.runs.settings_checks import check_machine, check_settings
@@ -143,8 +143,8 @@ def _begin_folder(composed_run: Run, folder: RunFolder, events: RunEvents, paren
 def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run before its first round, with room for the traces of `profile`; a fork has its parent's state."""
     if parent is not None:
-        return with_traces(compose_fork(config, parent, say), profile)
-    composed_run = with_traces(recipe_of_config(config).compose(config), profile)
+        return run_with_traces(compose_fork(config, parent, say), profile)
+    composed_run = run_with_traces(recipe_of_config(config).compose(config), profile)
     composed_run.begin_()
     return composed_run
 
@@ -275,7 +275,7 @@ def _resume_run(
     round_noun = recipe_of_config(config).layout.rounds
     # Recorded rounds without a checkpoint mean that checkpoints were lost: such a run must not start again and
     # overwrite its records. It is refused in `restore_run`.
-    if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
+    if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= rounds_before_fork(folder):
         events.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
         composed_run = _recompose_unsaved_run(config, folder, profile, events)
         write_config(config, folder.config)
@@ -290,7 +290,7 @@ def _resume_run(
         )
     if profile is not None:
         check_profiled_rounds(profile, manifest.round, config.rounds)
-    composed_run = with_traces(composed_run, profile)
+    composed_run = run_with_traces(composed_run, profile)
     # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     remember_run(folder, events.show_line)

@@ -9,7 +9,7 @@ from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
-from flatwater.mirror.opening import taken_names
+from flatwater.mirror.opening import list_mirrored_names
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
 from flatwater.runs.config import WorkersRunConfig
@@ -61,11 +61,11 @@ def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: 
     if config.from_run is not None and not is_url(config.from_run):
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
     prepared_config = recipe_of_config(config).prepare(config)
-    return CheckedConfig(config=prepared_config, taken_names=taken_names(config.mirror), callbacks=callbacks)
+    return CheckedConfig(config=prepared_config, taken_names=list_mirrored_names(config.mirror), callbacks=callbacks)
 
 
 @close_open_envs()
-def checked_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
+def check_and_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
     """Return the checked settings, and the plan of a run with them; nothing is allocated.
 
     Args:

@@ -119,7 +119,7 @@ class WorkerPool(ABC):
         self._planned_nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.workers: list[Worker] = []
         self._totals_before = (0, 0)
-        """Bytes of arrays sent and received, and starts of workers, in all, at the last call of `exchange_`."""
+        """Bytes of arrays sent and received, and starts of workers, in all, at the last call of `measure_exchange_`."""
         self.machines: set[str] = set()
         """Arithmetics of the workers; noted only with the setting `any_machine`, else all have that of the run."""
 
@@ -141,10 +141,10 @@ class WorkerPool(ABC):
         """Process ids of the workers on this machine."""
         return [pid for worker in self.workers if (pid := worker.pid) is not None]
 
-    def exchange_(self) -> Mapping[str, Any]:
+    def measure_exchange_(self) -> Mapping[str, Any]:
         """Ask the workers for their memory. Returns it with the bytes that were sent to them and received from them.
 
-        The keys are those of `runs.run.Run.exchange`; empty if no worker runs.
+        The keys are those of `runs.run.Run.measure_exchange_`; empty if no worker runs.
         """
         if not self.workers:
             return {}

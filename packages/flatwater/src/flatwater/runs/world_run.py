@@ -26,7 +26,7 @@ from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.memory.ledger import Effort
 from flatwater.recipe import recipe_of_config
-from flatwater.runs.config import without_env_workers
+from flatwater.runs.config import settings_without_env_workers
 from flatwater.runs.run import Run, part_efforts
 from flatwater.runs.scores import episode_result, return_rows, score_players
 from flatwater.trainers.episodes import Episodes, replay_episodes_, save_world_state_
@@ -200,7 +200,7 @@ class WorldRun(Run):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        return build_run_world(without_env_workers(self.config), envs)
+        return build_run_world(settings_without_env_workers(self.config), envs)
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
         """Return a new world of at least two environments, and its tester, which plays the first of them.
@@ -255,7 +255,7 @@ class WorldRun(Run):
     def about(self) -> Sequence[str]:
         """Return lines to print at the start, such as the number of steps, and tests that were left out."""
         rounds = self.config.rounds
-        steps = self.config.steps_of_round
+        steps = self.config.steps_per_round
         round_noun = recipe_of_config(self.config).layout.rounds
         line = f"{rounds * steps:,} environment steps: {rounds:,} {round_noun} of {steps:,}"
         # Shown because the steps that the user gave are rounded up to whole rounds.

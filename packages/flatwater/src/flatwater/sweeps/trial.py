@@ -20,7 +20,7 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.named_imports import GIVEN_PERMIT, trust_code
 from flatwater.recipe import find_recipe
 from flatwater.runs.session import resume, start_new_run
-from flatwater.runs.settings_checks import checked_plan
+from flatwater.runs.settings_checks import check_and_plan
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.streams import surviving_stream
 from flatwater_watch.terminal import WIDTH, Terminal
@@ -31,10 +31,12 @@ _PDEATHSIG = 1
 
 def main() -> None:
     """Train the run that stdin describes, or only check its configuration if it has no folder."""
-    answer_(lambda order: train(order["config"], Path(order["run"])) if order["run"] else prepare(order["config"]))
+    answer_order_(
+        lambda order: train(order["config"], Path(order["run"])) if order["run"] else prepare(order["config"])
+    )
 
 
-def answer_(execute: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+def answer_order_(execute: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
     """Read the order from stdin, execute it, and write its result, or a `FlatwaterError`, to stdout as JSON."""
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
@@ -63,7 +65,7 @@ def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     # Names in the settings may be imported: the sweep has checked that the user gave or trusts them.
     config_class = find_recipe(settings["trainer"], GIVEN_PERMIT).config
     config = from_mapping(config_class, settings, "the sweep")
-    checked_config, _plan = checked_plan(config)
+    checked_config, _plan = check_and_plan(config)
     return {"config": to_mapping(checked_config.config)}
 
 

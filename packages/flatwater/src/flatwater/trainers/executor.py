@@ -14,8 +14,8 @@ class Executor(Protocol):
     def pids(self) -> Sequence[int]:
         """Processes that compute besides this process."""
 
-    def exchange_(self) -> Mapping[str, Any]:
-        """Return the bytes that these processes hold, and the bytes exchanged with them (`runs.run.Run.exchange`)."""
+    def measure_exchange_(self) -> Mapping[str, Any]:
+        """Return the bytes that these processes hold and exchange, as `runs.run.Run.measure_exchange_` does."""
 
     @property
     def machines(self) -> Collection[str]:
@@ -36,7 +36,7 @@ class LocalExecutor:
         """No process: nothing else computes."""
         return ()
 
-    def exchange_(self) -> Mapping[str, Any]:
+    def measure_exchange_(self) -> Mapping[str, Any]:
         """Return nothing: no other process computes."""
         return {}
 

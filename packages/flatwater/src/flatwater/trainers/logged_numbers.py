@@ -14,7 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from flatwater.envs.world import Array, World
-from flatwater.envs.wrapped.infos import find_informing
+from flatwater.envs.wrapped.infos import find_infos_world
 from flatwater.own_numbers import MAXIMUM_NAME, as_number, check_name, logged_number
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
@@ -123,7 +123,7 @@ class EpisodeReporter:
             ConfigError: keys are asked for where the world has no infos.
         """
         # The world, or the user's world within it, that has infos; None if neither has.
-        self._source = find_informing(world)
+        self._source = find_infos_world(world)
         self._logged, self._keys, self._on_episode, self._name = logged, keys, on_episode, name
         if keys and self._source is None:
             raise ConfigError(

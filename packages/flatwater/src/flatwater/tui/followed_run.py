@@ -13,7 +13,7 @@ from flatwater.description import Description
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record, require_numbers
 from flatwater.metrics.jsonl_lines import FollowedFile, read_appended_records_, rewind_if_replaced_
-from flatwater.named_imports import importing_only_ours
+from flatwater.named_imports import refuse_foreign_imports
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
@@ -86,7 +86,7 @@ def follow_run(path: Path) -> FollowedRun:
         RunError: there is no run, or one of its files is damaged.
     """
     folder = open_folder(path)
-    with importing_only_ours():  # the folder may be a stranger's: no code that it names is run
+    with refuse_foreign_imports():  # the folder may be a stranger's: no code that it names is run
         config = read_settings(folder)
         recipe = read_description(folder, config)
     run = FollowedRun(

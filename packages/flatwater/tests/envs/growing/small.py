@@ -10,7 +10,8 @@ from torch import Tensor
 from flatwater.envs.growing.baselines import draw_noise, random_policy
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig, LifecycleConfig
 from flatwater.envs.growing.lifecycle import OperationMasks
-from flatwater.envs.growing.simulator import GrowingEnvs, build_envs, masks, observe, reset_, step_
+from flatwater.envs.growing.pool import GrowingEnvs, build_envs
+from flatwater.envs.growing.simulator import masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.task import Task, load_task
 

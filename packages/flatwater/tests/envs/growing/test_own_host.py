@@ -13,16 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.own_host import find_host
-from flatwater.envs.growing.simulator import (
-    GrowingEnvs,
-    build_envs,
-    host_gates,
-    impaired_hosts,
-    observe,
-    pool_host,
-    reset_,
-    step_,
-)
+from flatwater.envs.growing.pool import GrowingEnvs, build_envs, pool_host
+from flatwater.envs.growing.simulator import host_gates, impaired_hosts, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task, make_task

@@ -9,7 +9,8 @@ from small import begun, config, do, envs_of, generator, grow, play
 from torch import Tensor
 
 from flatwater.envs.growing.config import GrowingConfig
-from flatwater.envs.growing.simulator import GrowingEnvs, reset_
+from flatwater.envs.growing.pool import GrowingEnvs
+from flatwater.envs.growing.simulator import reset_
 from flatwater.envs.pooled import Remnant, remnants
 from flatwater.state.tree import leaves, nbytes
 

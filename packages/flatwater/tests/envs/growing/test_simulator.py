@@ -9,7 +9,8 @@ from torch import Tensor
 
 from flatwater.envs.growing.config import GrowingConfig
 from flatwater.envs.growing.observation import observation_size
-from flatwater.envs.growing.simulator import build_envs, host_gates, masks, observe, pool_host, reset_, step_
+from flatwater.envs.growing.pool import build_envs, pool_host
+from flatwater.envs.growing.simulator import host_gates, masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.task import load_task

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
-from flatwater.envs.growing.simulator import build_envs, observe, reset_, step_
+from flatwater.envs.growing.pool import build_envs
+from flatwater.envs.growing.simulator import observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.task import load_task, make_task
 from flatwater.nets.hosts import ImageShape

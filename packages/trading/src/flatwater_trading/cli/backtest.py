@@ -57,7 +57,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater_watch.terminal import say, terminal
 
         with terminal(to_stderr=True).status("reading the run and playing its champion …"):
-            answer = self.play()
+            answer = self.play_days()
             if isinstance(answer, Plan):
                 return print_plan(answer, as_json=self.json)
             backtest, folder = answer
@@ -71,9 +71,9 @@ class BacktestCommand(WithTrust, WithBudget):
         say(f"as a page, with its tear sheet: flatwater report {folder}")
         return 0
 
-    def play(self) -> "tuple[Backtest, Path] | Plan":
+    def play_days(self) -> "tuple[Backtest, Path] | Plan":
         """Play the days; return the backtest and the folder for its files, or with --plan the plan of its memory."""
-        from flatwater.memory.planner import refuse
+        from flatwater.memory.planner import require_fit
         from flatwater_trading.cli.trained_trader import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import known_true_returns, log_holdout_look, require_free_folder
@@ -92,7 +92,7 @@ class BacktestCommand(WithTrust, WithBudget):
         plan = trader.plan_backtest(panel, days, self.budget)
         if self.plan:
             return plan
-        refuse(plan)  # raises only if the plan does not fit
+        require_fit(plan)  # raises only if the plan does not fit
         folder = self._choose_folder(panel, days)
         require_free_folder(folder, force=self.force)
         # Each use of holdout days is logged as a look before they are played, as an interrupted one has seen them too.

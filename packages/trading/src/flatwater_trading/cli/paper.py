@@ -49,7 +49,7 @@ class PaperCommand(WithTrust, WithBudget):
         from flatwater_watch.terminal import say, terminal
 
         with terminal(to_stderr=True).status("reading the run and the prices …"):
-            played_evenings = self.play()
+            played_evenings = self.play_evenings()
         if isinstance(played_evenings, Plan):
             return print_plan(played_evenings, as_json=self.json)
         for note in played_evenings.notes:
@@ -64,7 +64,7 @@ class PaperCommand(WithTrust, WithBudget):
         say(f"the account as a page: flatwater report {self.account}")
         return 0
 
-    def play(self) -> "PlayedEvenings | Plan":
+    def play_evenings(self) -> "PlayedEvenings | Plan":
         """Play the evenings that the account lacks; with --plan return the plan of one evening's memory instead."""
         from flatwater_trading.cli.trained_trader import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel

@@ -32,16 +32,16 @@ def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -
     """
     is_listed = market.close[start] > 0
     entry, exit_ = _row_costs(market, account, start), _row_costs(market, account, end - 1)
-    return buy_and_hold_equity(market.mark[start:end].double(), is_listed, account, entry, exit_)
+    return buy_and_hold_equity(market.last_close[start:end].double(), is_listed, account, entry, exit_)
 
 
 def _row_costs(market: Market, account: AccountConfig, row: int) -> Costs:
     """Return the costs of trades in all instruments on a row."""
-    return market.costs(account, row, torch.arange(market.mark.shape[1], device=market.mark.device))
+    return market.costs(account, row, torch.arange(market.last_close.shape[1], device=market.last_close.device))
 
 
 def buy_and_hold_equity(
-    mark: Float[Tensor, "D K"],
+    last_close: Float[Tensor, "D K"],
     is_listed: Bool[Tensor, "K"],
     account: AccountConfig,
     entry: Costs | None = None,
@@ -50,7 +50,7 @@ def buy_and_hold_equity(
     """Return the equity of equal amounts of the listed columns, bought at the first close and sold at the last.
 
     Args:
-        mark: last closes [D, K].
+        last_close: last closes [D, K].
         is_listed: mask of the columns that are bought.
         account: opening cash, and the costs that are in proportion to a value.
         entry: costs on the first day; None for those in proportion alone.
@@ -58,15 +58,15 @@ def buy_and_hold_equity(
     """
     entry, exit_ = entry or Costs(account), exit_ or Costs(account)
     share = account.cash / is_listed.sum().clamp(min=1)
-    # A column that is not listed may have mark 0, so its infinite number of shares is masked out.
-    shares = (entry.affordable_value(share, mark[0]) / mark[0]).where(is_listed, 0)
+    # A column that is not listed may have a last close of 0, so its infinite number of shares is masked out.
+    shares = (entry.affordable_value(share, last_close[0]) / last_close[0]).where(is_listed, 0)
     # If nothing is listed, all cash stays cash.
     idle_cash = account.cash * (~is_listed.any()).double()
-    value = mark @ shares
+    value = last_close @ shares
     # Sold at the last close, as the simulator sells open positions at an episode's end: less the costs in proportion to
     # the value, then less the others. Columns that are not listed have 0 shares, so any price may stand for theirs.
     value[-1] = value[-1] * account.sale_factor
-    value[-1] -= exit_.extra_cost(-shares * mark[-1], mark[-1].where(is_listed, 1.0)).sum()
+    value[-1] -= exit_.extra_cost(-shares * last_close[-1], last_close[-1].where(is_listed, 1.0)).sum()
     return torch.cat([value.new_full((1,), account.cash), value + idle_cash]).float()
 
 
@@ -86,37 +86,42 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
     # Float64, as shares are traded on each of a thousand days and float32 would drift.
-    cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
-    shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)
+    cash = torch.tensor(account.cash, dtype=torch.float64, device=market.last_close.device)
+    shares = torch.zeros(market.last_close.shape[1], dtype=torch.float64, device=market.last_close.device)
     curve = [cash]
     for day in count_steps("days of equal weights", range(start, end)):
-        mark = market.mark[day].double()
+        last_close = market.last_close[day].double()
         is_last = day == end - 1
         has_price = market.close[day] > 0
         # On the last day nothing gets a share, so all is sold.
         is_listed = torch.zeros_like(has_price) if is_last else has_price
         # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
         tradable = torch.ones_like(has_price) if is_last else has_price | (market.last_day < day)
-        value = shares * mark
+        value = shares * last_close
         money = cash + value[tradable].sum()
         target, cost = _equal_targets(
-            value, mark, is_listed=is_listed, tradable=tradable, money=money, costs=_row_costs(market, account, day)
+            value,
+            last_close,
+            is_listed=is_listed,
+            tradable=tradable,
+            money=money,
+            costs=_row_costs(market, account, day),
         )
         # All money is spent on weights and costs, so if anything is listed the cash is rounding.
         cash = money - target[tradable].sum() - cost
-        shares = torch.where(tradable, target / mark.where(mark > 0, 1), shares)
-        curve.append(cash + (shares * mark).sum())
+        shares = torch.where(tradable, target / last_close.where(last_close > 0, 1), shares)
+        curve.append(cash + (shares * last_close).sum())
     return torch.stack(curve).float()
 
 
 def _equal_targets(
-    value: Tensor, mark: Tensor, *, is_listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
+    value: Tensor, last_close: Tensor, *, is_listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
 ) -> tuple[Tensor, Tensor]:
     """Return equal target values of the listed instruments, and the cost of trading to them; `money` pays for both.
 
     Args:
         value: value of each instrument held, [K].
-        mark: last closes [K].
+        last_close: last closes [K].
         is_listed: mask [K] of the instruments that get an equal share.
         tradable: mask [K] of the instruments that can be traded; the others keep their value.
         money: cash and the value of the instruments that can be traded; shares and costs are paid from it.
@@ -128,7 +133,7 @@ def _equal_targets(
     for _ in range(costs.iterations(if_proportional=EQUAL_WEIGHT_ITERATIONS)):
         equal_share = (money - cost) / is_listed.sum().clamp(min=1)
         target = torch.where(is_listed, equal_share, torch.where(tradable, 0, value))
-        cost = costs.cost_of_changes(target - value, mark)
+        cost = costs.cost_of_changes(target - value, last_close)
     return target, cost
 
 

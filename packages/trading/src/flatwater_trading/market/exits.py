@@ -31,10 +31,10 @@ class TradeExits(NamedTuple):
 
 def resolve_exits(
     high: Float[Tensor, "T K"],
-    mark: Float[Tensor, "T K"],
+    last_close: Float[Tensor, "T K"],
     last_day: Int[Tensor, " K"],
     *,
-    ahead: Int[Tensor, "H 1"],
+    days_ahead: Int[Tensor, "H 1"],
     day: Int[Tensor, " B"],
     instrument: Int[Tensor, " B"],
     target_price: Float[Tensor, " B"],
@@ -48,9 +48,9 @@ def resolve_exits(
 
     Args:
         high: highs; NaN on days without data, on which no target is met.
-        mark: last usable closes up to each row.
+        last_close: last usable closes up to each row.
         last_day: row of each instrument's last usable close.
-        ahead: the numbers 1 .. H: days after a purchase on which it may be sold.
+        days_ahead: the numbers 1 .. H: days after a purchase on which it may be sold.
         day: rows of the purchases.
         instrument: columns of the purchases.
         target_price: prices at which to sell.
@@ -60,10 +60,10 @@ def resolve_exits(
         Days and prices. For an entry without a trade (no usable close, no day left) they have no meaning, but never
         point outside the panel.
     """
-    hold, (days, columns) = len(ahead), high.shape
+    hold, (days, columns) = len(days_ahead), high.shape
     # [H, B]. A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's
     # last row is a day on which every episode has ended: `most_days` cuts it off.
-    highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
+    highs = torch.take(high.T, (instrument * days + day + days_ahead).clamp_(max=high.numel() - 1))
     # max over booleans returns the first True and its number, from 0; a NaN among the highs compares as False.
     is_reached, days_before_target = (highs >= target_price).max(0)
     # Days until the first of rules 2 to 4 applies. 0 for an entry without a trade, so that its cell below is still
@@ -71,8 +71,8 @@ def resolve_exits(
     most_days = (torch.minimum(torch.take(last_day, instrument) + 1, last_row) - day).clamp_(0, hold)
     target_met = is_reached & (days_before_target < most_days)
     days_held = torch.where(target_met, days_before_target + 1, most_days)
-    exit_mark = torch.take(mark, (day + days_held) * columns + instrument)
-    return TradeExits(days_held, price=torch.where(target_met, target_price, exit_mark))
+    exit_close = torch.take(last_close, (day + days_held) * columns + instrument)
+    return TradeExits(days_held, price=torch.where(target_met, target_price, exit_close))
 
 
 _TRADES_AT_ONCE = 1 << 17
@@ -129,9 +129,9 @@ def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeCon
     price = market.close[rows.start : rows.stop, :, None].expand(shape).flatten()
     exits = resolve_exits(
         market.high,
-        market.mark,
+        market.last_close,
         market.last_day,
-        ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
+        days_ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
         day=day,
         instrument=instrument,
         target_price=target_prices(price, targets.expand(shape).flatten()),

@@ -31,7 +31,7 @@ class Market:
     high: Float[Tensor, "T K"] = derived_field()
     """Highs, never below the close; NaN on rows that are not usable. Stored instrument by instrument, because a
     purchase reads an instrument's next days."""
-    mark: Float[Tensor, "T K"] = derived_field()
+    last_close: Float[Tensor, "T K"] = derived_field()
     """The last usable close so far, for mark-to-market; 0 before the first."""
     last_day: Int[Tensor, " K"] = derived_field()
     """Row of the last usable close, which may be read only after it; -1 for an instrument without a usable close."""
@@ -95,7 +95,7 @@ def build_market(
         close=torch.from_numpy(close).to(device),
         # [K, T] in memory, a view [T, K]: an instrument's next days are adjacent.
         high=torch.from_numpy(np.ascontiguousarray(high.T)).to(device).T,
-        mark=torch.from_numpy(last_usable_closes(close)).to(device),
+        last_close=torch.from_numpy(last_usable_closes(close)).to(device),
         last_day=torch.from_numpy(last_usable_rows(usable)).to(device),
         investable=torch.from_numpy(np.array(panel.investable, dtype=np.int64)).to(device),
         share_rate=_no_rates(close.shape[1], device) if rates is None else rates.share.float().to(device),
@@ -152,7 +152,7 @@ def outline_market(
         observations=torch.empty((columns, days, features), device=device),
         close=price_table(),
         high=price_table(),
-        mark=price_table(),
+        last_close=price_table(),
         last_day=torch.empty(investable, dtype=torch.int64, device=device),
         investable=torch.empty(investable, dtype=torch.int64, device=device),
         share_rate=rate_table(),

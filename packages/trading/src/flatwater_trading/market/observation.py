@@ -23,7 +23,7 @@ def observed_rows(sim: Simulator) -> Int[Tensor, " B"]:
 @torch.no_grad()
 def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     """Return each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
-    positions, hold = sim.positions, len(sim.ahead)
+    positions, hold = sim.positions, len(sim.days_ahead)
     row = observed_rows(sim)
     # Positions are a ring over `hold` days of `purchases` rows each: a purchase at clock c is in slot c modulo `hold`,
     # so what is in slot s was bought (clock - 1 - s) % hold + 1 days ago.
@@ -31,7 +31,7 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     days_held = ((sim.clock - 1 - slots) % hold + 1)[:, None].expand_as(positions.exit_day)
     # Strictly later, as an exit of this row happens before the step that acts on the row buys.
     is_open = positions.exit_day > row
-    price = torch.take(market.mark, row * sim.instruments + positions.instrument)
+    price = torch.take(market.last_close, row * sim.instruments + positions.instrument)
     # A closed position divides by 1, as its entry price is 0 if nothing was ever bought.
     gain = price / positions.entry_price.where(is_open, 1) - 1
     position_numbers = torch.stack([torch.ones_like(gain), days_held / hold, gain], dim=-1).where(is_open[..., None], 0)

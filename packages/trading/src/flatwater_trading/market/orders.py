@@ -235,9 +235,9 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     if len(rows_at_target):
         return make_sale(entry + 1 + int(rows_at_target[0]), target_price, "target")
     if due_row <= today:
-        # At the mark, the last usable close, as the simulator sells an instrument that is not traded on the day.
-        return make_sale(due_row, float(market.mark[due_row, column]), "held")
-    price, traded_per_adjusted = float(market.mark[today, column]), close.traded_ratio(today, column)
+        # At the last usable close, as the simulator sells an instrument that is not traded on the day.
+        return make_sale(due_row, float(market.last_close[due_row, column]), "held")
+    price, traded_per_adjusted = float(market.last_close[today, column]), close.traded_ratio(today, column)
     return Holding(
         position=position,
         price=price * traded_per_adjusted,
@@ -261,7 +261,7 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     """
     traded_per_adjusted = close.traded_ratio(entry, column)
     paid_price = position.entry_price
-    traded_close = float(close.market.mark[entry, column]) * traded_per_adjusted
+    traded_close = float(close.market.last_close[entry, column]) * traded_per_adjusted
     # A price far from the close was probably adjusted. Without prices as traded, positions are in the file's prices.
     is_far_off = (
         traded_close > 0 and not 1 / PRICE_TOLERANCE_FACTOR < paid_price / traded_close < PRICE_TOLERANCE_FACTOR

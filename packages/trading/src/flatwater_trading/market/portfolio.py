@@ -34,7 +34,7 @@ MINIMUM_GAIN = -0.95
 class DayPrices:
     """Prices that are known at the close of a day."""
 
-    mark: Float[Tensor, "K"]
+    last_close: Float[Tensor, "K"]
     """The last close, float64; 0 before the first."""
     priced: Bool[Tensor, "K"]
     """Mask of the instruments that have a close on this day."""
@@ -59,7 +59,7 @@ class RebalancedAccounts:
 class PortfolioPrices:
     """Closes of K instruments on T days, for accounts of target weights."""
 
-    mark: Float[Tensor, "T K"]
+    last_close: Float[Tensor, "T K"]
     """The last close so far, float64; 0 before the first."""
     age: Int[Tensor, "T K"]
     """Days since that close; 0 on its own day."""
@@ -68,9 +68,9 @@ class PortfolioPrices:
 
     def day(self, row: int) -> DayPrices:
         """Return the prices and rates that are known at the close of a day."""
-        mark, age = self.mark[row], self.age[row]
+        last_close, age = self.last_close[row], self.age[row]
         rates = None if self.rates is None else self.rates.row(row)
-        return DayPrices(mark, priced=(age == 0) & (mark > 0), stale=age >= STALE_DAYS, rates=rates)
+        return DayPrices(last_close, priced=(age == 0) & (last_close > 0), stale=age >= STALE_DAYS, rates=rates)
 
 
 def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
@@ -80,9 +80,9 @@ def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None
     is_usable = close > 0
     # For each row the last usable row up to it; -1 if there is none yet.
     newest_rows = torch.where(is_usable, rows, -1).cummax(0).values
-    mark = close.double().nan_to_num(nan=0.0).gather(0, newest_rows.clamp(min=0)).where(newest_rows >= 0, 0.0)
-    # Before an instrument's first close the age counts from row 0; its mark of 0 shows that there is no price.
-    return PortfolioPrices(mark, age=rows - newest_rows.clamp(min=0), rates=rates)
+    last_close = close.double().nan_to_num(nan=0.0).gather(0, newest_rows.clamp(min=0)).where(newest_rows >= 0, 0.0)
+    # Before an instrument's first close the age counts from row 0; its last close of 0 shows that there is no price.
+    return PortfolioPrices(last_close, age=rows - newest_rows.clamp(min=0), rates=rates)
 
 
 def rebalance(
@@ -107,7 +107,7 @@ def rebalance(
         is_stopped: mask of the accounts that sell all, whatever their targets, turnover and band; None for none.
     """
     costs = Costs(config, prices.rates)
-    value = shares * prices.mark
+    value = shares * prices.last_close
     equity = cash + value.sum(-1)
     targets = targets.double().where(prices.priced, 0.0)
     is_stopped = torch.zeros_like(equity, dtype=torch.bool) if is_stopped is None else is_stopped
@@ -116,15 +116,15 @@ def rebalance(
     change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
     change = _limit_turnover(change, value, equity, prices, config, is_stopped=is_stopped)
     change = _drop_small_orders(change, value, equity, config)
-    change = _limit_to_cash(change, value, cash, costs, prices.mark)
+    change = _limit_to_cash(change, value, cash, costs, prices.last_close)
     # Again, as purchases that were lowered may be too small now.
     change = _drop_small_orders(change, value, equity, config)
-    cost = costs.cost_of_changes(change, prices.mark)
+    cost = costs.cost_of_changes(change, prices.last_close)
     cash_left = cash - change.sum(-1) - cost
     # A position that is sold whole leaves no 1e-14 shares, above or below 0.
     is_closed = (change != 0) & ((value + change).abs() <= (MINIMUM_VALUE * equity.abs())[:, None])
     return RebalancedAccounts(
-        shares=(shares + change / prices.mark.where(prices.mark > 0, 1.0)).where(~is_closed, 0.0),
+        shares=(shares + change / prices.last_close.where(prices.last_close > 0, 1.0)).where(~is_closed, 0.0),
         # Cash that is a few 1e-11 below 0 is rounding, not debt.
         cash=cash_left.where((cash_left > 0) | (cash_left < -MINIMUM_VALUE * equity.abs()), 0.0),
         traded=change,
@@ -162,7 +162,7 @@ def _changes_after_costs(
         free_value = (gross * net_equity - locked_value).clamp(min=0)
         scale = (free_value / (target_sum * net_equity).clamp(min=MINIMUM_VALUE)).clamp(max=1)
         change = ((targets * (net_equity * scale)[:, None]) - value).where(tradable, 0.0)
-        cost = costs.cost_of_changes(change, prices.mark)
+        cost = costs.cost_of_changes(change, prices.last_close)
     return change
 
 
@@ -213,7 +213,7 @@ def _limit_to_cash(
     value: Float[Tensor, "B K"],
     cash: Float[Tensor, "B"],
     costs: Costs,
-    mark: Float[Tensor, "K"],
+    last_close: Float[Tensor, "K"],
 ) -> Float[Tensor, "B K"]:
     """Return the changes with purchases lowered in proportion, if purchases and costs would take more than the cash.
 
@@ -225,10 +225,10 @@ def _limit_to_cash(
         value: value held of each instrument.
         cash: money of the accounts.
         costs: costs of the trades.
-        mark: last closes.
+        last_close: last closes.
     """
     purchases = change.where((change > 0) & (value >= 0), 0.0)
-    cash_left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
+    cash_left = cash - change.sum(-1) - costs.cost_of_changes(change, last_close)
     # Lowered purchases cost no more than these, so the cash left is 0 or more.
     affordable_part = (1 + cash_left / purchases.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
     return change.where(purchases == 0, purchases * affordable_part[:, None])
@@ -278,10 +278,10 @@ def play_weights(
         batch: number of accounts that are played at once.
         logged_accounts: number of the first accounts whose trades are kept.
     """
-    mark, instruments = prices.mark, prices.mark.shape[1]
-    cash = mark.new_full((batch,), config.cash)
-    shares = mark.new_zeros(batch, instruments)
-    played_weights = _empty_records(mark, batch=batch, days=days, logged_accounts=logged_accounts)
+    last_close, instruments = prices.last_close, prices.last_close.shape[1]
+    cash = last_close.new_full((batch,), config.cash)
+    shares = last_close.new_zeros(batch, instruments)
+    played_weights = _empty_records(last_close, batch=batch, days=days, logged_accounts=logged_accounts)
     stop = initial_stop(cash)
     played_weights.equity[:, 0] = cash
     for number in count_steps("days of an account", range(days)):
@@ -290,11 +290,11 @@ def play_weights(
         if is_last:
             # Stale shares are sold at their last close, so on the last day all shares count as stale.
             today = replace(today, stale=torch.ones_like(today.stale))
-        target = mark.new_zeros(batch, instruments) if is_last else choose_weights(number, today)
-        stop, is_stopped = update_stop(stop, cash + (shares * today.mark).sum(-1), start + number, config)
+        target = last_close.new_zeros(batch, instruments) if is_last else choose_weights(number, today)
+        stop, is_stopped = update_stop(stop, cash + (shares * today.last_close).sum(-1), start + number, config)
         accounts = rebalance(shares, cash, target, today, config, is_stopped=is_stopped)
         shares, cash = accounts.shares, accounts.cash
-        value = shares * today.mark
+        value = shares * today.last_close
         played_weights.invested[:, number + 1] = value.abs().sum(-1)
         played_weights.equity[:, number + 1] = cash + value.sum(-1)
         played_weights.log[:, number] = accounts.traded[:logged_accounts]
@@ -305,16 +305,16 @@ def play_weights(
     return played_weights
 
 
-def _empty_records(mark: Float[Tensor, "T K"], *, batch: int, days: int, logged_accounts: int) -> PlayedWeights:
-    """Allocate the records of accounts, which are written day by day; `mark` gives instruments, type and device."""
+def _empty_records(last_close: Float[Tensor, "T K"], *, batch: int, days: int, logged_accounts: int) -> PlayedWeights:
+    """Allocate the records of accounts, written day by day; `last_close` gives instruments, type and device."""
     return PlayedWeights(
-        equity=mark.new_empty(batch, days + 1),
-        invested=mark.new_zeros(batch, days + 1),
-        log=mark.new_empty(logged_accounts, days, mark.shape[1]),
-        trades=mark.new_zeros(batch),
-        traded=mark.new_zeros(batch),
-        cost=mark.new_zeros(batch),
-        stopped=mark.new_zeros(batch, dtype=torch.int64),
+        equity=last_close.new_empty(batch, days + 1),
+        invested=last_close.new_zeros(batch, days + 1),
+        log=last_close.new_empty(logged_accounts, days, last_close.shape[1]),
+        trades=last_close.new_zeros(batch),
+        traded=last_close.new_zeros(batch),
+        cost=last_close.new_zeros(batch),
+        stopped=last_close.new_zeros(batch, dtype=torch.int64),
     )
 
 

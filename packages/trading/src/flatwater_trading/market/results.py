@@ -124,7 +124,7 @@ def trade_columns(
             exit_price=raw["exit_price"],
             target_price=target_prices(entry_price, torch.from_numpy(raw["target"])).numpy(),
             last_day=market.last_day.cpu().numpy()[instrument],
-            hold_days=len(sim.ahead),
+            hold_days=len(sim.days_ahead),
         ),
         "reward": rewards,
         "profit": profit,

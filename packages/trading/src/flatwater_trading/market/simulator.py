@@ -126,7 +126,7 @@ class Simulator:
     """Proceeds after costs of the trades that close on each day of the episode, booked when they are opened."""
     positions: Positions
     logs: Logs
-    ahead: Int[Tensor, "hold 1"] = derived_field()
+    days_ahead: Int[Tensor, "hold 1"] = derived_field()
     """The numbers 1 .. `hold_days`: days after a purchase on which it may be sold."""
     first_cell: Int[Tensor, " B"] = derived_field()
     """Offset at which each episode's row of [B, D + 1] begins in flat storage."""
@@ -140,7 +140,7 @@ class Simulator:
     @property
     def purchases_a_day(self) -> int:
         """Most purchases of a day."""
-        return len(self.positions.exit_day) // len(self.ahead)
+        return len(self.positions.exit_day) // len(self.days_ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def build_simulator(
         proceeds_due=filled_tensor(0, *day_shape, device=device),
         positions=build_positions(count=trade.most_positions, batch=batch, device=device),
         logs=build_logs(batch=batch, max_days=max_days, purchases=trade.purchases_a_day, device=device),
-        ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
+        days_ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
         first_cell=torch.arange(0, batch * day_shape[1], day_shape[1], device=device),
         instruments=instruments,
         opening_cash=config.account.cash,
@@ -401,9 +401,9 @@ def _book_purchases_(
     """
     exits = resolve_exits(
         market.high,
-        market.mark,
+        market.last_close,
         market.last_day,
-        ahead=sim.ahead,
+        days_ahead=sim.days_ahead,
         day=today.row,
         instrument=purchases.instrument,
         target_price=target_prices(purchases.price, purchases.target),
@@ -445,7 +445,7 @@ def _log_purchases_(
     """
     # The clock is a number of the host, so the slot in the ring does not wait for the device.
     positions, logs = sim.positions, sim.logs
-    slot = sim.clock % len(sim.ahead) * sim.purchases_a_day + today.purchase_number
+    slot = sim.clock % len(sim.days_ahead) * sim.purchases_a_day + today.purchase_number
     # With one purchase a day the offset is that of the day, and a launch of two operations on a GPU is saved.
     cell = today.log_cell
     if sim.purchases_a_day > 1:
@@ -479,8 +479,8 @@ def _pay_and_mark_(
         Shares bought [B], which may be fractional; 0 without a purchase.
     """
     positions, account = sim.positions, config.account
-    marks = torch.take(market.mark, today.market_cell + positions.instrument)
-    invested_value = (marks * positions.shares * today.open_mask).sum(0)
+    last_close = torch.take(market.last_close, today.market_cell + positions.instrument)
+    invested_value = (last_close * positions.shares * today.open_mask).sum(0)
     equity = sim.cash + invested_value
     full_share = account.share(positions=len(positions.exit_day), instruments=sim.instruments)
     equity_share = purchases.bought * full_share

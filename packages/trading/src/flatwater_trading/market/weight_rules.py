@@ -83,19 +83,19 @@ def weight_rules(
 class Closes:
     """Closes of K instruments on T days, with the moves, deviations and returns that rules use; float64."""
 
-    def __init__(self, mark: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"], calendar: Calendar) -> None:
+    def __init__(self, last_close: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"], calendar: Calendar) -> None:
         """Compute the moves of each day.
 
         Args:
-            mark: last closes so far; 0 before an instrument's first close.
+            last_close: last closes so far; 0 before an instrument's first close.
             tradable: mask of the instruments that have a close on the day.
             calendar: frequency of the rows.
         """
-        self.mark, self.tradable, self.calendar = mark, tradable, calendar
-        self.moves = torch.zeros_like(mark)
+        self.last_close, self.tradable, self.calendar = last_close, tradable, calendar
+        self.moves = torch.zeros_like(last_close)
         # 0 on the first day, and up to an instrument's first close, before which there is no price to move from.
-        was_priced = mark[:-1] > 0
-        self.moves[1:] = (mark[1:] / mark[:-1].where(was_priced, 1) - 1).where(was_priced, 0)
+        was_priced = last_close[:-1] > 0
+        self.moves[1:] = (last_close[1:] / last_close[:-1].where(was_priced, 1) - 1).where(was_priced, 0)
 
     def rows(self, trading_days: int) -> int:
         """Return the number of rows that are as long as `trading_days` trading days, at least `MINIMUM_ROWS`."""
@@ -103,13 +103,13 @@ class Closes:
 
     def deviation(self, span: int) -> Float[Tensor, "T K"]:
         """Return the deviation of moves about 0 over the days so far, by an exponential mean with this span."""
-        return torch.from_numpy(deviation_so_far(self.moves.numpy(), span, (self.mark > 0).numpy()))
+        return torch.from_numpy(deviation_so_far(self.moves.numpy(), span, (self.last_close > 0).numpy()))
 
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
         """Return the simple return over the last `days` rows; 0 for an instrument without a close at their start."""
-        returns = torch.zeros_like(self.mark)
-        is_priced = self.mark[:-days] > 0
-        returns[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
+        returns = torch.zeros_like(self.last_close)
+        is_priced = self.last_close[:-days] > 0
+        returns[days:] = (self.last_close[days:] / self.last_close[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
         return returns
 
 
@@ -145,8 +145,8 @@ def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[
         days: rows that are played.
         weigh_covariance: function that gives the weights [K] of a covariance [K, K].
     """
-    weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
-    last_weights = closes.mark.new_zeros(0)  # replaced on the first day, as 0 is a multiple of `month`
+    weights = closes.last_close.new_zeros(len(days), closes.last_close.shape[1])
+    last_weights = closes.last_close.new_zeros(0)  # replaced on the first day, as 0 is a multiple of `month`
     year, month = closes.rows(SLOW), closes.rows(COVARIANCE_DAYS)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
@@ -199,7 +199,7 @@ def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learned_row
     samples = signals[rows][is_known].double()
     target = closes.moves[rows.start + 1 : rows.stop + 1][is_known]
     if not len(samples):
-        return closes.mark.new_zeros(len(days), closes.mark.shape[1])
+        return closes.last_close.new_zeros(len(days), closes.last_close.shape[1])
     mean = target.mean()
     # Solved by the normal equations. The mean is the intercept, and no penalty shrinks it.
     penalty = PENALTY * torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)

@@ -42,13 +42,13 @@ MAXIMUM_GAIN = 0.5
 
 def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
     """Return the returns [T, K] over `days` rows up to `skip` rows ago, float64; NaN if a price is missing."""
-    mark = market.mark.double().cpu().numpy()
-    known_mark = np.where(mark > 0, mark, np.nan)
-    returns = np.full_like(known_mark, np.nan)
-    stop = len(known_mark) - skip
+    last_close = market.last_close.double().cpu().numpy()
+    known_close = np.where(last_close > 0, last_close, np.nan)
+    returns = np.full_like(known_close, np.nan)
+    stop = len(known_close) - skip
     if stop > days:
         # Row t compares rows t - skip and t - skip - days: nothing later than t is read.
-        returns[days + skip :] = known_mark[days:stop] / known_mark[: stop - days] - 1
+        returns[days + skip :] = known_close[days:stop] / known_close[: stop - days] - 1
     # An instrument without a close today cannot be bought, so it has no score.
     returns[~(market.close > 0).cpu().numpy()] = np.nan
     return returns

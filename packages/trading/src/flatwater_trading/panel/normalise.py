@@ -80,19 +80,19 @@ def _pool_sums(sums: np.ndarray, is_pooled: np.ndarray) -> np.ndarray:
     return np.where(is_pooled, np.where(is_pooled, sums, 0).sum(axis=0), sums)
 
 
-def observation_panel(
+def write_observations_(
+    out: Float[Tensor, "N T F"],
     panel: Panel,
     features: tuple[str, ...],
     stats: Statistics,
-    out: Float[Tensor, "N T F"],
 ) -> None:
     """Write (value - mean) / deviation into `out`, clipped to +-`OBSERVATION_LIMIT`; 0 for a missing value.
 
     Args:
+        out: tensor on any device; written in place.
         panel: T days of N columns.
         features: names of the features, in the order of the last axis.
         stats: statistics of `training_statistics` for the same features.
-        out: tensor on any device; written in place.
 
     Raises:
         DataError: a feature is not in the panel.

@@ -9,8 +9,8 @@ from typing import Protocol
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Params, Weight
+from flatwater_trading.policy.config import TraderNetConfig
 from flatwater_watch.errors import ConfigError
 
 MAXIMUM_KERNEL = 16
@@ -81,7 +81,7 @@ def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | N
     return min(options, key=lambda split: split[0] - split[-1], default=None)  # the least from largest to smallest
 
 
-def build_encoder(config: NetConfig, *, context: int, features: int, chunk_factor: int = 1) -> Encoder:
+def build_encoder(config: TraderNetConfig, *, context: int, features: int, chunk_factor: int = 1) -> Encoder:
     """Build the encoder that `config.encoder` names.
 
     Args:

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import relu
 
-from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
+from flatwater_trading.policy.config import TraderNetConfig
 from flatwater_trading.policy.encoders import Encoder, build_encoder
 
 MISSING = -1e9
@@ -277,7 +277,7 @@ def instrument_features(params: Params, embedding: Embedding) -> Float[Tensor, "
 
 
 def build_trader(
-    config: NetConfig,
+    config: TraderNetConfig,
     *,
     context: int,
     features: int,

@@ -44,7 +44,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """Sentence on whether the champion earned more than the best simple rule, and more than chance."""
-        comparison = ReturnDifference(self.difference, self.low, self.high).describe_against(
+        comparison = ReturnDifference(self.difference, self.low, self.high).comparison_phrase(
             f"{self.best}, the best of the simple rules"
         )
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"

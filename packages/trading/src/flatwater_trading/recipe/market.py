@@ -10,7 +10,7 @@ import torch
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
 from flatwater_trading.panel.locate import cache_folder, name_in_cache
 from flatwater_trading.panel.mapped_tensors import map_tensors
-from flatwater_trading.panel.normalise import observation_panel, training_statistics
+from flatwater_trading.panel.normalise import training_statistics, write_observations_
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.panel.traded_closes import traded_fingerprint
@@ -40,7 +40,7 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
         """Normalise the panel; called if there is no file to map yet, so a machine computes this only once."""
         stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
-        observation_panel(panel, features, stats, observations)
+        write_observations_(observations, panel, features, stats)
         return build_market(panel, observations, device, config.env.account)
 
     if device.type != "cpu":

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.rundir.layout import RunFolder
 from flatwater_trading.panel.calendar import IRREGULAR
 from flatwater_trading.panel.locate import load_panel
@@ -174,7 +174,7 @@ class PanelPolicy(ABC):
         days = self.find_days(panel, first, last)
         benchmark_prices = None if benchmark is None else find_benchmark(benchmark, all_columns)
         # Raises if the plan does not fit the memory.
-        refuse(self.plan_backtest(panel, days, budget))
+        require_fit(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a backtest that is refused has not seen the holdout days, one
         # that is interrupted has.
         log_holdout_look(self, panel, days)

@@ -152,7 +152,7 @@ def measure_phase_peaks_(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     # Tile 0 stands for all: tiles have the same size, and are computed one after the other.
     phases: dict[str, Callable[[], object]] = {
         "evaluate": partial(executor.train, 0),
-        "validate": partial(executor.judge, 0),
+        "validate": partial(executor.validate, 0),
         "learn": executor.learn_,
     }
     return {

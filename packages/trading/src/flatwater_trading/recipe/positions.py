@@ -84,7 +84,7 @@ def read_shares(file: Path) -> ShareTable:
     peak, stop_day = None, ""
     for number, row in rows:
         # A cell that a short row lacks is None.
-        name, cell_name = from_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
+        name, cell_name = name_in_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
         if name in names:
             raise DataError(f"{file}: row {number}: a second row of {name}. Leave one of them out.")
         names.add(name)
@@ -158,7 +158,7 @@ def _parse_position(file: Path, number: int, row: dict[str, str | None]) -> Posi
     cell_name = f"{file}: row {number}, column"
     day = _parse_day(f"{cell_name} entry_date", row["entry_date"])
     values = {name: _parse_number(f"{cell_name} {name}", row[name], bounds) for name, bounds in _BOUNDS.items()}
-    return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
+    return Position(instrument=name_in_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
 
 def _parse_day(cell_name: str, text: str | None) -> str:
@@ -195,7 +195,7 @@ def spreadsheet_cell(name: str) -> str:
     return f"'{name}" if _FORMULA.match(name) else name
 
 
-def from_cell(text: str) -> str:
+def name_in_cell(text: str) -> str:
     """Return the name that `spreadsheet_cell` wrote as this cell; a cell without its apostrophe stays as it is."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 

@@ -49,35 +49,37 @@ class RuleChoice:
         return max(0, len(self.tried) - 1)
 
     @property
-    def unchosen(self) -> TradeConfig | None:
+    def settings_rule(self) -> TradeConfig | None:
         """The rule of the settings, if another was chosen; else None."""
         # The rule of the settings is the first that was tried; if none was tried, it is the chosen one.
         settings_rule = next(iter(self.tried), self.chosen)
         return None if settings_rule == self.chosen else settings_rule
 
-    def describe(self, unchosen_return: float | None) -> str:
+    def describe(self, settings_rule_return: float | None) -> str:
         """Return a sentence with the chosen rule, the number of rules, and the return by the rule of the settings.
 
         It is empty if no rule was tried.
 
         Args:
-            unchosen_return: return of the same scores by `unchosen` on the days that were played; None without such a
-                rule.
+            settings_rule_return: return of the same scores by `settings_rule` on the days that were played; None
+                without such a rule.
         """
         if not self.tried:
             return ""
         chosen_words = describe_rule(rule_numbers(self.chosen), self.unit)
         comparison = ", the rule of the settings"
-        if self.unchosen is not None:
-            settings_words = describe_rule(rule_numbers(self.unchosen), self.unit)
-            comparison = f". The rule of the settings ({settings_words}) would have returned {unchosen_return:+.1%}"
+        if self.settings_rule is not None:
+            settings_words = describe_rule(rule_numbers(self.settings_rule), self.unit)
+            comparison = (
+                f". The rule of the settings ({settings_words}) would have returned {settings_rule_return:+.1%}"
+            )
         return f"Its rule was chosen on the validation days among {len(self.tried)}: {chosen_words}{comparison}."
 
-    def to_json(self, unchosen_return: float | None) -> dict[str, Any]:
-        """Return plain values: the chosen rule, each that was tried with its return, and the `unchosen_return`."""
+    def to_json(self, settings_rule_return: float | None) -> dict[str, Any]:
+        """Return plain values: the chosen rule, each that was tried with its return, and that of the settings."""
         tried_rules = [rule_numbers(rule) | {"return": finite_or_none(value)} for rule, value in self.tried.items()]
-        unchosen = None if unchosen_return is None else finite_or_none(unchosen_return)
-        return {"chosen": rule_numbers(self.chosen), "tried": tried_rules, "unchosen_return": unchosen}
+        settings_return = None if settings_rule_return is None else finite_or_none(settings_rule_return)
+        return {"chosen": rule_numbers(self.chosen), "tried": tried_rules, "unchosen_return": settings_return}
 
 
 def rule_numbers(rule: TradeConfig) -> dict[str, Any]:

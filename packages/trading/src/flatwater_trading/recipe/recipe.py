@@ -1,12 +1,10 @@
-"""The recipe `erl`, and the layout of results that all recipes on a panel share."""
-
-from collections.abc import Mapping
-from typing import Any
+"""The recipe `erl`: traders that evolve on a market panel."""
 
 from flatwater.metrics.short_numbers import format_percent, format_share, format_whole, short_seconds, signed_percent
 from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.result_layout import DAYS_TITLE, account_numbers, panel_title
 
 LAYOUT = TableLayout(
     round="generation",
@@ -36,32 +34,6 @@ LAYOUT = TableLayout(
     ),
 )
 
-DAYS_TITLE = "{split} days {first_day} to {last_day} ({days} {days:row})"
-"""Title of a result on a panel."""
-
-
-def account_numbers(*recipe_numbers: Number) -> tuple[Number, ...]:
-    """Return the numbers that a result shows of an account; in the middle `recipe_numbers`, which only a recipe has."""
-    # Title, name in result.json, and format.
-    return (
-        Number("return", "total_return", "{:+.1%}"),
-        Number("Sharpe", "sharpe", "{:.2f}"),
-        Number("drawdown", "drawdown", "{:.1%}"),
-        Number("exposure", "exposure", "{:.0%}"),
-        Number("trades", "trades", "{:.0f}"),
-        *recipe_numbers,
-        Number("Sortino", "sortino", "{:.2f}"),
-        Number("Calmar", "calmar", "{:.2f}"),
-        Number("alpha a year", "alpha", "{:+z.1%}"),
-        Number("beta", "beta", "{:.2f}"),
-    )
-
-
-def panel_title(settings: Mapping[str, Any]) -> str:
-    """Return the name of the panel that a run learned from."""
-    return str(settings.get("panel") or "the panel that comes with Flatwater")
-
-
 ERL = Recipe(
     config=ErlRunConfig,
     guide="""Evolve a population of traders on a market panel, in constant memory.
@@ -76,14 +48,14 @@ ERL = Recipe(
     begun_on=lazy_function("flatwater_trading.recipe.run_panel:with_first_days"),
     policy=lazy_function("flatwater_trading.recipe.trader:make_trader"),
     rebuild=lazy_function("flatwater_trading.recipe.trader:rebuild_trader"),
-    elsewhere="evolve",
+    recipe_in_other_envs="evolve",
     home="trading",
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "validation/champion"},
     journal="lineage",
     players="traders",
     trained="champion",
-    said=("split", "first_day", "last_day", "days", "note"),
+    context_fields=("split", "first_day", "last_day", "days", "note"),
     title=DAYS_TITLE,
     headline=Headline("champion's return", "total_return", "{:+.1%}", "buy and hold", "buy and hold {}"),
     numbers=account_numbers(

@@ -80,7 +80,10 @@ def as_json(
     """
     run, config = trainer.run, trainer.setup.config
     # If another rule was chosen, its sentence compares it with that of the settings in the place of holding times.
-    sentences = (score.describe(with_holding_times=choice.unchosen is None), choice.describe(score.unchosen_return))
+    sentences = (
+        score.describe(with_holding_times=choice.settings_rule is None),
+        choice.describe(score.settings_rule_return),
+    )
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),
         "champion_value": finite_or_none(float(run.scores.champion_value)),
@@ -89,7 +92,7 @@ def as_json(
         # Every member was a candidate in every generation's validation, and then every other rule of the champion.
         "tries": run.progress.round * config.population.size + choice.tries,
         "tried": "members x generations" + (", and other rules of the champion" if choice.tries else ""),
-        "rule": choice.to_json(score.unchosen_return),
+        "rule": choice.to_json(score.settings_rule_return),
         "verdict": " ".join(filter(None, sentences)),
         "seed": config.seed,
         "threads": threads,

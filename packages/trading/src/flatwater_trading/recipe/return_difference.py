@@ -34,7 +34,7 @@ class ReturnDifference:
     high: float
     """Upper end of the mean's interval; `low` is the lower end."""
 
-    def describe_against(self, other: str) -> str:
+    def comparison_phrase(self, other: str) -> str:
         """Return words that follow the first trader's name: `earned more than HELD (3 % a year, 90 % interval ...)`.
 
         Args:

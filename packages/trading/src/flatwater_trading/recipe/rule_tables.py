@@ -40,7 +40,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
         if result is not None and "holding_times" in result:
             try:
                 columns[split] = holding_times(result)
-                settings_returns[split] = unchosen_return(result)
+                settings_returns[split] = settings_rule_return(result)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise damaged_file_error(file, error) from error
     if columns:
@@ -75,7 +75,7 @@ def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
     return dict(sorted(returns.items()))
 
 
-def unchosen_return(result: Mapping[str, Any]) -> float | None:
+def settings_rule_return(result: Mapping[str, Any]) -> float | None:
     """Return the return of a champion's choices by the rule of the settings; None if no other rule was chosen."""
     return _optional_number(result.get("rule", {}).get("unchosen_return"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from flatwater.memory.nodes import refuse_nodes
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_step_alarms
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
@@ -149,7 +149,7 @@ class ErlRun(WorkersRun):
         """Count the simulators that are alive in this process."""
         return count_live_simulators()
 
-    def too_early(self) -> str:
+    def reason_against_scoring(self) -> str:
         """Return the reason why there is no champion yet; empty once a generation has been validated."""
         return "" if has_champion(self.trainer.run) else "no generation has been validated yet, so there is no champion"
 
@@ -187,7 +187,7 @@ class ErlRun(WorkersRun):
             learned_rows=purchase_rows(setup.splits.train, choice.chosen.hold_days),
             truth=load_truth(self.config.panel),
             benchmark=panel_benchmark(self.config.benchmark, self.panel),
-            unchosen_rule=choice.unchosen,
+            settings_rule=choice.settings_rule,
         )
         score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"
@@ -210,14 +210,14 @@ def compose(config: ErlRunConfig) -> ErlRun:
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
-        refuse(plan)
+        require_fit(plan)
     run_market = build_run_market(config, panel, device)
     is_private = bool(run_market.private_reason)
     is_planned_private = not plan.mapped
     if is_private != is_planned_private:
         plan = plan_erl(config, panel, device, private=is_private)
         if not config.start_over_budget:
-            refuse(plan)
+            require_fit(plan)
     setup = build_setup(config, run_market.market, run_market.splits, device)
     run = allocate_planned_state(lambda: build_erl(setup, run_market.market), plan)
     executor: TileExecutor = (

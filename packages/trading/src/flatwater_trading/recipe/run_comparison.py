@@ -46,7 +46,7 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not all(np.isfinite(run_returns).all() for run_returns in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     difference = estimate_difference(*returns, a_year=calendar.a_year)
-    return Difference(asdict(difference), len(returns[0]), calendar.units, difference.describe_against)
+    return Difference(asdict(difference), len(returns[0]), calendar.units, difference.comparison_phrase)
 
 
 def period_returns(equity: np.ndarray) -> np.ndarray:

@@ -75,7 +75,7 @@ class ChampionEvaluation:
     """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
     benchmark: Benchmark | None
     """Price that is bought and held, against which alpha and beta are measured; None for equal weights."""
-    unchosen_rule: TradeConfig | None = None
+    settings_rule: TradeConfig | None = None
     """The rule of the settings, if another was chosen: the champion's choices are played by it as well."""
 
     @property
@@ -100,8 +100,8 @@ class ChampionScore(PlayedDays):
     """Column -> mean change of the coefficients without it."""
     holding_times: HoldingTimes
     """Returns of the champion's choices if they were held for longer or shorter."""
-    unchosen_return: float | None
-    """Return of the champion's choices by the evaluation's `unchosen_rule`; None without such a rule."""
+    settings_rule_return: float | None
+    """Return of the champion's choices by the evaluation's `settings_rule`; None without such a rule."""
     trades_like_chance: bool
     """Whether the champion is invested and trades as much as traders that act at random on every day."""
 
@@ -169,7 +169,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
         holding_times=play_holding_times(setup, market, actions, evaluation.actor, first_row=first_row, unit=unit),
-        unchosen_return=_unchosen_rule_return(evaluation, actions),
+        settings_rule_return=_settings_rule_return(evaluation, actions),
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
     )
 
@@ -190,11 +190,11 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
     return planned_actions, scores
 
 
-def _unchosen_rule_return(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
+def _settings_rule_return(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
     """Return what the champion's planned actions earn by the rule of the settings, if another was chosen; else None."""
-    if evaluation.unchosen_rule is None:
+    if evaluation.settings_rule is None:
         return None
-    setup = with_rule(evaluation.setup, evaluation.unchosen_rule)
+    setup = with_rule(evaluation.setup, evaluation.settings_rule)
     return final_return(
         play_planned_actions(setup, evaluation.market, actions, evaluation.actor, first_row=evaluation.first)
     )
@@ -223,7 +223,7 @@ def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: 
         "turnover": (traded_by_day(champion)[0] / equity).double().cpu().numpy(),
         "scores": analyse_scores(
             scores.double().cpu().numpy(),
-            market.mark[rows].double().cpu().numpy(),
+            market.last_close[rows].double().cpu().numpy(),
             (market.close[rows] > 0).cpu().numpy(),
         ),
     }

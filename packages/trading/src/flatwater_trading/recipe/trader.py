@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from flatwater.algorithms.api import find_algorithm
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.nets.stack import Params, join_weights, views
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport
@@ -21,7 +21,7 @@ from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
 from flatwater_trading.market.orders import Holding, MarketClose, Orders, Position, decide_orders, split_due_positions
 from flatwater_trading.panel.features import find_features, observed_features
-from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, training_statistics
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, training_statistics, write_observations_
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
@@ -31,7 +31,7 @@ from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.recipe.use_plan import panel_sizes, plan_backtest, plan_choice, plan_orders
+from flatwater_trading.recipe.use_plan import measure_choice, panel_sizes, plan_backtest, plan_orders
 from flatwater_trading.training.config import ChoiceConfig, ErlConfig
 from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
@@ -71,7 +71,7 @@ class TraderModule(nn.Module):
     ) -> Float[Tensor, "B K 2"]:
         """Return coefficient and sale target, in percent, of each instrument on each day; `features` are unscaled."""
         scaled_features = (features - self.mean) / self.deviation
-        # The steps of `observation_panel` in the same order, in float64 up to the clip: observations are bit-equal.
+        # The steps of `write_observations_` in the same order, in float64 up to the clip: observations are bit-equal.
         scaled_features = torch.nan_to_num(scaled_features, nan=0.0, posinf=0.0, neginf=0.0)
         windows = scaled_features.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
         account_block = None if account is None else account[None]
@@ -263,7 +263,7 @@ class Trader(PanelPolicy):
         """
         money = self.sizing_cash(cash, positions, "positions")
         panel = self.align_traded_panel(prices, raw_prices)
-        refuse(self.plan_orders(panel, budget))  # raises if the plan does not fit
+        require_fit(self.plan_orders(panel, budget))  # raises if the plan does not fit
         observations, market = self.observe_market(panel)
         close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
         sales, holdings = split_due_positions(close, positions)
@@ -290,7 +290,7 @@ class Trader(PanelPolicy):
             MemoryLimitError: the explanation would need more memory than `budget`.
         """
         panel = self.align_panel(prices)
-        refuse(self.plan_orders(panel, budget))  # raises if the plan does not fit
+        require_fit(self.plan_orders(panel, budget))  # raises if the plan does not fit
         observations, _ = self.observe_market(panel)
         column, investable_index = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
@@ -346,7 +346,7 @@ class Trader(PanelPolicy):
     def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
         """Return the observations [N, T, F'] and the market of a panel that `align_panel` gave."""
         observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
-        observation_panel(panel, self.features, self.statistics, observations)
+        write_observations_(observations, panel, self.features, self.statistics)
         return observations, build_market(panel, observations, torch.device("cpu"), self.config.account)
 
     def _newest_window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
@@ -403,7 +403,9 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
         ConfigError: no generation has been validated yet, so there is no champion.
     """
     if not has_champion(run.trainer.run):
-        raise ConfigError(f"the run has no champion yet: {run.too_early()}. Train on until the first generation ends.")
+        raise ConfigError(
+            f"the run has no champion yet: {run.reason_against_scoring()}. Train on until the first generation ends."
+        )
     panel, config, setup = run.panel, run.config, run.setup
     # The champion's row is the last. A copy: the run may train on and write another champion into this row.
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
@@ -419,7 +421,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
         actor=actor,
         weights=weights,
         folder=folder,
-        choice_bytes=plan_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
+        choice_bytes=measure_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
     )
 
 

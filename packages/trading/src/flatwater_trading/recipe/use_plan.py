@@ -54,7 +54,7 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *,
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        choice_bytes: bytes of `plan_choice`; 0 if no rule was to be chosen.
+        choice_bytes: bytes of `measure_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
@@ -73,7 +73,7 @@ def plan_backtest(
         panel: panel with the trader's columns; only its sizes are read.
         days: rows that are played.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        choice_bytes: bytes of `plan_choice`; 0 if no rule was to be chosen.
+        choice_bytes: bytes of `measure_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
@@ -83,7 +83,7 @@ def plan_backtest(
 
 
 @lru_cache(maxsize=CACHED_MEASUREMENTS)
-def plan_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
+def measure_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
     """Return the peak bytes of choosing a run's rule of purchases, measured on the meta device; 0 for a single rule.
 
     Args:

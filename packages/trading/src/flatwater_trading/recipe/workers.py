@@ -28,7 +28,7 @@ from flatwater_trading.training.learn import make_learning
 from flatwater_trading.training.row_replay import RowReplay, Transitions
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_trading.training.state import ErlState, build_erl
-from flatwater_trading.training.tile import TileTraining, TileValidation, judge_tile, train_tile
+from flatwater_trading.training.tile import TileTraining, TileValidation, train_tile, validate_tile
 from flatwater_watch.errors import RunError
 
 SERVICE_PATH = "flatwater_trading.recipe.workers:TraderService"
@@ -124,12 +124,12 @@ class TraderService(WorkerService):
         )
         return training.fitness.numpy(), to_arrays(training.slices), transitions
 
-    def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
+    def validate(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Let the members of `span`, and the champion, play the validation slices of a round.
 
         Returns the fields of `TileValidation` as arrays.
         """
-        validation = judge_tile(self._setup, self._run, span, round_)
+        validation = validate_tile(self._setup, self._run, span, round_)
         return (
             validation.value.numpy(),
             to_arrays(validation.slices),
@@ -192,9 +192,9 @@ class TraderWorkers(WorkerPool):
         transitions = None if columns is None else Transitions(**to_tensors(columns))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
-    def judge(self, tile: int) -> TileValidation:
+    def validate(self, tile: int) -> TileValidation:
         """Return the tile's validation slices, played by its worker; the first call posts all later tiles too."""
-        value, slices, activity, attention = self._take_tile_answer("judge", tile)
+        value, slices, activity, attention = self._take_tile_answer("validate", tile)
         return TileValidation(
             torch.from_numpy(value), to_tensors(slices), torch.from_numpy(activity), torch.from_numpy(attention)
         )
@@ -228,7 +228,7 @@ class TraderWorkers(WorkerPool):
         self._rows_are_stale = True
 
     def _take_tile_answer(self, phase: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Return a worker's answer for a tile in a phase (`train` or `judge`); tiles must be requested in order.
+        """Return a worker's answer for a tile in a phase (`train` or `validate`); tiles must be requested in order.
 
         The first call of a phase posts this tile and all later tiles, so that workers compute in parallel.
         """

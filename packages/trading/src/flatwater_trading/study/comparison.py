@@ -203,7 +203,7 @@ def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoD
     if isinstance(outcome, NoDifferenceError):
         return f"{letter} and {first}: no interval, {outcome}."
     sentence = (
-        f"{letter} {outcome.difference.describe_against(first)}, over the same {outcome.count:,} {outcome.units}."
+        f"{letter} {outcome.difference.comparison_phrase(first)}, over the same {outcome.count:,} {outcome.units}."
     )
     if outcome.is_same_market:
         return sentence

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import find_recipe
 from flatwater.rundir.holdout_looks import log_look
@@ -17,7 +17,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import use_threads
 from flatwater.runs.session import read_config, restore_run
 from flatwater.runs.settings_checks import check_settings
-from flatwater.sweeps.trial import answer_, train
+from flatwater.sweeps.trial import answer_order_, train
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_trading.recipe.run_panel import read_run_panel
 from flatwater_trading.study.folds import Fold, find_folds, fold_config
@@ -25,7 +25,7 @@ from flatwater_trading.study.folds import Fold, find_folds, fold_config
 
 def main() -> None:
     """Read an order from stdin and carry it out."""
-    answer_(lambda order: run_order(order) if order["run"] else prepare(order))
+    answer_order_(lambda order: run_order(order) if order["run"] else check_study(order))
 
 
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def play_test_days(folder: RunFolder) -> None:
     run.write_holdout(folder)
 
 
-def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
+def check_study(order: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to an order without a run: checked settings, panel and test days, memory of the largest run."""
     settings = order["config"]
     config = check_settings(
@@ -60,7 +60,7 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     plan_of_fold(config, folds[0])
     plan = plan_of_fold(config, folds[-1])  # the last has the most, so that its run is the largest
     if not config.start_over_budget:
-        refuse(plan)  # raises only if the plan does not fit
+        require_fit(plan)  # raises only if the plan does not fit
     return {
         "config": to_mapping(config),
         "data": panel.fingerprint,

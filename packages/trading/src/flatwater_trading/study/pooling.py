@@ -75,7 +75,7 @@ class PooledResult:
     """Deflated Sharpe ratio of the champions' return less that of equal weight."""
     tries: int
     """Traders among which the champions were chosen, of all runs together."""
-    tried: str
+    tries_phrase: str
     """What was tried in each run: `members x generations`."""
     traders_key: str
     """The field of holdout.json with a row for each trader."""
@@ -95,7 +95,7 @@ class PooledResult:
         """Sentences on the comparison, equal weight, the oracle and the deflated Sharpe ratios."""
         sentences = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
-            sentences.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
+            sentences.append(f"It {self.against_equal.comparison_phrase(EQUAL_WEIGHT)}.")
         returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
         if oracle_text := oracle_sentence(returns):  # empty on a panel without an oracle
             sentences.append(oracle_text)
@@ -152,8 +152,7 @@ def pool_folds(
     equity = {
         name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
     }
-    # Random traders have no skill, so any of one fold may be chained to any of the next.
-    # Total returns, one for each random trader.
+    # Total returns of random traders, which have no skill: any of one fold may be chained to any of the next.
     chance = np.prod([_chance_equity(runs) for runs in complete_folds], axis=0) - 1
     champion_returns, equal_returns = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(_count_tries(runs, trial_runs.get(fold, 0)) for fold, runs in enumerate(runs_by_fold, 1))
@@ -176,7 +175,8 @@ def pool_folds(
         deflated=deflated_sharpe(champion_returns, tries),
         deflated_excess=deflated_sharpe(champion_returns - equal_returns, tries),
         tries=tries,
-        tried=complete_folds[0][0].result["tried"] + (", of the trials of the search too," if trial_runs else ""),
+        tries_phrase=complete_folds[0][0].result["tried"]
+        + (", of the trials of the search too," if trial_runs else ""),
         traders_key=recipe.players,
     )
 
@@ -213,7 +213,7 @@ def _chance_equity(runs: Sequence[FoldResult]) -> np.ndarray:
 def as_json(result: PooledResult) -> dict[str, Any]:
     """Return the pooled result as plain values."""
     years = result.years
-    tries = {"tries": result.tries, "tried": result.tried}  # of both deflated ratios
+    tries = {"tries": result.tries, "tried": result.tries_phrase}  # of both deflated ratios
     return {
         "first_day": str(result.dates[1]),  # the first with a return
         "last_day": str(result.dates[-1]),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flatwater.metrics.short_numbers import finite_or_none
-from flatwater_trading.recipe.rule_tables import holding_times, unchosen_return
+from flatwater_trading.recipe.rule_tables import holding_times, settings_rule_return
 
 if TYPE_CHECKING:
     from flatwater_trading.study.pooling import FoldResult
@@ -43,7 +43,7 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
 
 def _return_by_settings(result: Mapping[str, Any]) -> float | None:
     """Return the total return of a champion's choices by the rule of the settings; None if it is not finite."""
-    return_by_settings = unchosen_return(result)
+    return_by_settings = settings_rule_return(result)
     if return_by_settings is None:  # no other rule was chosen: it was played by this one
         return_by_settings = result["traders"]["champion"]["total_return"]
     return return_by_settings

@@ -4,11 +4,11 @@ from dataclasses import field
 from typing import Annotated
 
 from flatwater.evolution.config import EvolutionConfig
-from flatwater.nets.config import NetConfig
 from flatwater.replay.config import RowReplayConfig
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
 from flatwater_trading.panel.splits import Splits, check_episode, split_days
+from flatwater_trading.policy.config import TraderNetConfig
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Count, Seed
@@ -107,7 +107,7 @@ class ErlConfig:
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     env: TradingConfig = field(default_factory=TradingConfig)
     choice: ChoiceConfig = field(default_factory=ChoiceConfig)
-    net: NetConfig = field(default_factory=NetConfig)
+    net: TraderNetConfig = field(default_factory=TraderNetConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: RowReplayConfig = field(default_factory=RowReplayConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)

@@ -6,7 +6,7 @@ from flatwater.trainers import executor
 from flatwater_trading.training.learn import PopulationLearning, make_learning
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
-from flatwater_trading.training.tile import TileTraining, TileValidation, judge_tile, train_tile
+from flatwater_trading.training.tile import TileTraining, TileValidation, train_tile, validate_tile
 
 
 class TileExecutor(executor.Executor, Protocol):
@@ -21,7 +21,7 @@ class TileExecutor(executor.Executor, Protocol):
     def train(self, tile: int) -> TileTraining:
         """Let the tile's members play the training slices."""
 
-    def judge(self, tile: int) -> TileValidation:
+    def validate(self, tile: int) -> TileValidation:
         """Let the tile's members, and the champion, play the validation slices."""
 
     def mark_members_changed_(self) -> None:
@@ -44,10 +44,10 @@ class LocalTileExecutor(executor.LocalExecutor):
         setup, run = self._setup, self._run
         return train_tile(setup, run, setup.tiles[tile], run.progress.round)
 
-    def judge(self, tile: int) -> TileValidation:
+    def validate(self, tile: int) -> TileValidation:
         """Play the validation slices in the run's own simulator."""
         setup, run = self._setup, self._run
-        return judge_tile(setup, run, setup.tiles[tile], run.progress.round)
+        return validate_tile(setup, run, setup.tiles[tile], run.progress.round)
 
     def mark_members_changed_(self) -> None:
         """Do nothing: there are no copies of the members' weights."""

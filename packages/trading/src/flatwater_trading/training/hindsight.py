@@ -34,7 +34,7 @@ from flatwater.algorithms.api import (
     Spread,
     Update,
     accumulate_,
-    add_,
+    add_to_tally_,
     as_leaves,
     autocast,
     bind_compiled,
@@ -153,7 +153,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
             for number, draw in enumerate(draws):
                 loss, grads = compiled_loss(weights_by_group[span], draw(*span))
                 accumulate_(gradient_views[span], grads, first=number == 0)
-                add_(tally, "actor_loss", loss, span)
+                add_to_tally_(tally, "actor_loss", loss, span)
         count_step_(tally, "actor_grad_norm", *step_())
         tally.updates += 1
 

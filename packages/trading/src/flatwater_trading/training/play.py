@@ -60,13 +60,13 @@ class PlannedActions:
     """Actions of the members for all days of their slices, computed before the first step: views of `PlayBuffers`."""
 
     actions_or_hidden: Float[Tensor, "P S D K H"]
-    """Actions; if `by_day`, the actor's hidden layer that they are computed from together with the account."""
+    """Actions; if `acts_by_day`, the actor's hidden layer that they are computed from together with the account."""
     missing: Bool[Tensor, "S D K"]
     """Mask of the instruments without data."""
     attention: Float[Tensor, "P N"]
     """Attention of each member to each column: sum over the slices of the mean over days and heads."""
 
-    by_day: bool
+    acts_by_day: bool
     """True if actions are computed day by day, from the hidden layer."""
 
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
@@ -95,17 +95,17 @@ class DayActor:
     """The actor on days with an encoded market, for an algorithm to explore with."""
 
     actor: TraderActor
-    by_day: bool
+    acts_by_day: bool
     """True if actions are computed day by day, from the hidden layer."""
 
     def __call__(self, params: Params, inputs: DayInput) -> Float[Tensor, "P S K 2"]:
         """Return the action of each member on each slice."""
-        if not self.by_day:
+        if not self.acts_by_day:
             return inputs.actions_or_hidden
         return self.actor.head(params, inputs.actions_or_hidden, inputs.missing, inputs.account)
 
     def gaussian(self, params: Params, inputs: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
-        """Return the parameters of the distribution that actions are drawn from; needs `by_day`."""
+        """Return the parameters of the distribution that actions are drawn from; needs `acts_by_day`."""
         return self.actor.gaussian_head(params, inputs.actions_or_hidden, inputs.missing, inputs.account)
 
 
@@ -219,7 +219,9 @@ class SlicePlay:
             # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
             embedding = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
             hidden = setup.actor.hidden_features(params, embedding)
-            planned = hidden if planned_actions.by_day else setup.actor.head(params, hidden, embedding.missing, None)
+            planned = (
+                hidden if planned_actions.acts_by_day else setup.actor.head(params, hidden, embedding.missing, None)
+            )
             planned_actions.actions_or_hidden[:, number] = planned
             planned_actions.missing[number] = embedding.missing[0]
             # The mean over the days and the heads; sums of slices are divided by their number later.
@@ -233,7 +235,7 @@ class SlicePlay:
             remember: function that is called with the transitions of each day.
         """
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
-        actor = DayActor(setup.actor, self.planned_actions.by_day)
+        actor = DayActor(setup.actor, self.planned_actions.acts_by_day)
         first_rows = env.start.clone()
         days = self.planned_actions.actions_or_hidden.shape[2]
         # On the meta device only sizes count: each later day allocates what the second does.
@@ -280,7 +282,7 @@ def make_slice_play(
         buffers.planned[: prod(planned_shape)].view(planned_shape),
         buffers.missing[: prod(missing_shape)].view(missing_shape),
         buffers.attention[: prod(attention_shape)].view(attention_shape),
-        by_day=acts_by_day(setup, explored=explored),
+        acts_by_day=acts_by_day(setup, explored=explored),
     )
     return SlicePlay(setup, market, env, planned_actions, actors)
 

@@ -71,7 +71,7 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int)
         tile: number of the tile, from 0.
     """
     spans = setup.tiles
-    result = executor.judge(tile)
+    result = executor.validate(tile)
     scores = run.scores
     # Tensors of the run, each with the tile's new scores, which are written into it.
     columns = (

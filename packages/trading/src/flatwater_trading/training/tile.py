@@ -94,7 +94,7 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     )
 
 
-def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
+def validate_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
     """Play random validation slices with the members of a tile, and with the champion, without noise.
 
     A tile is a span of members that are computed at once. All tiles, and the champion with each, play the same slices.
@@ -132,10 +132,11 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
 
 def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
     """Return the mean gain of equal parts of all instruments over a generation's validation slices, without costs."""
-    # The same stream as in `judge_tile`, so the same slices.
+    # The same stream as in `validate_tile`, so the same slices.
     rng = stream(setup.config.seed, VALIDATION_STREAM, round_, device=setup.device)
     first_rows = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
-    entry_price, exit_price = market.mark[first_rows], market.mark[first_rows + setup.config.env.episode.days - 1]
+    entry_price = market.last_close[first_rows]
+    exit_price = market.last_close[first_rows + setup.config.env.episode.days - 1]
     has_price = entry_price > 0
     return ((exit_price / entry_price.where(has_price, 1) - 1) * has_price).sum() / has_price.sum().clamp(min=1)
 

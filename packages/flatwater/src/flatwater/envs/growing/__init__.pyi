@@ -1,6 +1,6 @@
 from flatwater.envs.growing.config import FitConfig as FitConfig
 from flatwater.envs.growing.config import GrowingConfig as GrowingConfig
-from flatwater.envs.growing.simulator import build_envs as build_envs
+from flatwater.envs.growing.pool import build_envs as build_envs
 from flatwater.envs.growing.simulator import masks as masks
 from flatwater.envs.growing.simulator import observe as observe
 from flatwater.envs.growing.simulator import reset_ as reset_

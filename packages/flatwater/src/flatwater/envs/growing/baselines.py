@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flatwater.envs.growing.lifecycle import OperationMasks
 from flatwater.envs.growing.measures import last_accuracy
-from flatwater.envs.growing.simulator import GrowingEnvs
+from flatwater.envs.growing.pool import GrowingEnvs
 from flatwater.envs.growing.spaces import BLUEPRINT, HEADS, OPERATION, SLOT, TEMPO, Operation
 from flatwater.envs.growing.stages import SlotStage
 

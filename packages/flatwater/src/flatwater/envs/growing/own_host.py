@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flatwater.envs.growing.config import HostConfig
-from flatwater.envs.growing.simulator import build_host
+from flatwater.envs.growing.pool import build_host
 from flatwater.named_imports import find_object
 from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
 from flatwater.nets.hosts import KERNEL_TAPS, Host, ImageShape

@@ -22,7 +22,7 @@ from flatwater.envs.wrapped.checks import (
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
-from flatwater.envs.wrapped.native_spaces import frame_pace, native_spaces
+from flatwater.envs.wrapped.native_spaces import frame_rate, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.user_code import CallGuard, dotted_name, find_source_line
 from flatwater_watch.errors import ConfigError, UserCodeError
@@ -224,7 +224,7 @@ class GymnasiumWorld:
     @property
     def frames_per_second(self) -> float:
         """Number of frames of `render` that make a second."""
-        return frame_pace(self.copies[0])
+        return frame_rate(self.copies[0])
 
     def render(self) -> object:
         """Return the first copy's frame."""

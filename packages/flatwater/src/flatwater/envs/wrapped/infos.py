@@ -16,7 +16,7 @@ class InformingWorld(Protocol):
         """Info of each environment's last step; in a world of several agents, a dict of infos by agent."""
 
 
-def find_informing(world: World) -> InformingWorld | None:
+def find_infos_world(world: World) -> InformingWorld | None:
     """Return the world that has the infos: `world` itself, or the user's world within it; None if there are none."""
     inner_world = world.inner if isinstance(world, OwnWorld) else world
     return inner_world if isinstance(inner_world, InformingWorld) else None

@@ -146,7 +146,7 @@ class RenderedWorld(World, Protocol):
         """Return the frame that the first environment's `render` gives."""
 
 
-def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
+def frame_rate(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
     """Return an environment's frames per second, by its metadata; `FRAMES_PER_SECOND` where they do not say."""
     return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flatwater.envs.open_envs import bind_closing
-from flatwater.envs.wrapped.native_spaces import frame_pace
+from flatwater.envs.wrapped.native_spaces import frame_rate
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 
@@ -37,7 +37,7 @@ class PettingZooCopies:
     @property
     def frames_per_second(self) -> float:
         """Number of frames of `render` that make a second."""
-        return frame_pace(self._copies[0])
+        return frame_rate(self._copies[0])
 
     def render(self) -> object:
         """Return the first copy's frame."""

@@ -24,7 +24,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
 from flatwater.envs.wrapped.method_masks import MASK_METHOD, has_mask_method
-from flatwater.envs.wrapped.native_spaces import frame_pace, native_spaces
+from flatwater.envs.wrapped.native_spaces import frame_rate, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError, UserCodeError
@@ -185,7 +185,7 @@ class VectorWorld:
     @property
     def frames_per_second(self) -> float:
         """Number of frames of `render` that make a second."""
-        return frame_pace(self._env)
+        return frame_rate(self._env)
 
     def render(self) -> object:
         """Return the first environment's frame, of those that the vector environment's `render` gives."""

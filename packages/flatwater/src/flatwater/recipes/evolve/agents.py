@@ -225,7 +225,9 @@ def _agent_recipe(config: type[AgentRunConfig], summary: str) -> Recipe:
         layout=LAYOUT,
         curves={"return, training": "return/mean", "held out": AgentRunConfig.measure},
         trained=AgentRunConfig.player,
-        headline=Headline(title="policy's return", key="return", form="{:.2f}", against="random", said="{} by chance"),
+        headline=Headline(
+            title="policy's return", key="return", form="{:.2f}", against="random", comparison_form="{} by chance"
+        ),
     )
 
 

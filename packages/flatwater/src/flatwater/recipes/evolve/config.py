@@ -1,4 +1,7 @@
-"""Settings of runs that train a population in an environment: for any algorithm, and for the recipe `evolve`."""
+"""Settings of runs that train a population in an environment.
+
+`MembersRunConfig` is for any algorithm, `EvolveRunConfig` for the recipe `evolve`.
+"""
 
 from dataclasses import field
 from typing import ClassVar, Literal
@@ -36,12 +39,12 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     list."""
 
     @property
-    def steps_of_round(self) -> int:
+    def steps_per_round(self) -> int:
         """Environment steps of a generation."""
         return self.steps * self.population.size * self.population.envs
 
     @property
-    def updates_in_all(self) -> int:
+    def total_updates(self) -> int:
         """Updates of each member in all rounds: those after the warm-up, every `learner.train_every` steps."""
         envs, learner = self.population.size * self.population.envs, self.learner
         # The step after which the replay holds `warmup` transitions: updates due at earlier steps are left out.

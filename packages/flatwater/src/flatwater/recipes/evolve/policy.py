@@ -22,7 +22,8 @@ from flatwater.nets.observation import view_numbers
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
+from flatwater.runs.export_masks import example_mask, mask_input
+from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.json_values import convert_to_type

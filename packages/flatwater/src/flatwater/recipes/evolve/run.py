@@ -19,7 +19,7 @@ from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.setting_decisions import decide_settings, decision_notes
-from flatwater.runs.config import without_env_workers
+from flatwater.runs.config import settings_without_env_workers
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.world_run import WorldRun, build_run_world
@@ -66,7 +66,7 @@ class EvolveRun(WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        return build_members_world(without_env_workers(self.config), envs)
+        return build_members_world(settings_without_env_workers(self.config), envs)
 
     def weights(self) -> Collection[Tensor]:
         """Return all networks of all members."""
@@ -94,7 +94,7 @@ class EvolveRun(WorldRun):
         """Return the generation's line of the journal `lineage`: which member is in each slot."""
         return lineage_record(self.trainer.run)
 
-    def too_early(self) -> str:
+    def reason_against_scoring(self) -> str:
         """Return why there is no champion yet; empty once a generation has been evaluated."""
         # The last slot is the champion's, whose id is below 0 until then. A single agent is its own champion.
         is_trained = not self.config.population.evolves or int(self.trainer.run.lineage.ids[-1]) >= 0
@@ -195,7 +195,7 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
         return setup, build_population(setup)
 
     plan = plan_one_process(
-        config, device, build, measure_phase_peaks_, smaller_settings(without_env_workers(config), KNOBS)
+        config, device, build, measure_phase_peaks_, smaller_settings(settings_without_env_workers(config), KNOBS)
     )
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config))
@@ -237,5 +237,5 @@ def compose(config: MembersRunConfig) -> EvolveRun:
 
 def plan(config: MembersRunConfig) -> Plan:
     """Return the plan of a run."""
-    worlds = build_worlds(without_env_workers(config))
+    worlds = build_worlds(settings_without_env_workers(config))
     return plan_population(decide_settings(config, worlds.training.spaces), worlds, find_device(config.device))

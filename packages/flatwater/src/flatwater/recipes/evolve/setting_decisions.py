@@ -52,7 +52,7 @@ def _gains_by_compiling(config: MembersRunConfig, spaces: Spaces) -> bool:
     """
     learner = config.learner
     return (
-        config.updates_in_all >= COMPILED_UPDATES
+        config.total_updates >= COMPILED_UPDATES
         and spaces.form != "image"
         and learner.autocast == "off"
         and not custom_algorithm_place(learner.algorithm)  # an algorithm of the user's may do what cannot be traced

@@ -7,7 +7,8 @@ import torch
 
 from flatwater.cluster.work_division import Span
 from flatwater.envs.growing.own_host import torch_error_text
-from flatwater.envs.growing.simulator import GrowingEnvs, measure_hosts_, sub_pool, train_hosts_
+from flatwater.envs.growing.pool import GrowingEnvs, sub_pool
+from flatwater.envs.growing.simulator import measure_hosts_, train_hosts_
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task
 from flatwater.memory.nodes import worker_capacity

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flatwater.envs.growing.simulator import live_pools
+from flatwater.envs.growing.pool import live_pools
 from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.planner import Plan

@@ -47,7 +47,7 @@ class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
         check_episodes_run(self)
 
     @property
-    def steps_of_round(self) -> int:
+    def steps_per_round(self) -> int:
         """Environment steps of a block."""
         return self.block * self.envs
 

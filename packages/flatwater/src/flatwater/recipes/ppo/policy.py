@@ -26,8 +26,9 @@ from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, buil
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
+from flatwater.runs.export_masks import example_mask, mask_input
 from flatwater.runs.kinds_policy import KindsPolicy
-from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
+from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic, policy_actions, policy_parts
 from flatwater_watch.files.json_values import convert_to_type

@@ -23,7 +23,7 @@ from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
 from flatwater.recipes.ppo.setting_decisions import decide_settings, decision_notes
-from flatwater.runs.config import without_env_workers
+from flatwater.runs.config import settings_without_env_workers
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.run import OnPolicyRun
@@ -83,7 +83,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        world = build_run_world(without_env_workers(self.config), envs, self.config.foraging)
+        world = build_run_world(settings_without_env_workers(self.config), envs, self.config.foraging)
         return bind_earlier_(world, self.trainer.setup, self.trainer.run)
 
     @property
@@ -209,7 +209,7 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
     # The policies of several kinds of agents are one owner.
     knobs = [replace(knob, owner="kinds") for knob in KNOBS] if worlds.training.spaces.kinds else KNOBS
     plan = plan_one_process(
-        config, device, build, measure_phase_peaks_, smaller_settings(without_env_workers(config), knobs)
+        config, device, build, measure_phase_peaks_, smaller_settings(settings_without_env_workers(config), knobs)
     )
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config, worlds.training.spaces))
@@ -272,5 +272,5 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 
 def plan(config: PpoRunConfig) -> Plan:
     """Return the plan of a run."""
-    worlds = build_worlds(without_env_workers(config))
+    worlds = build_worlds(settings_without_env_workers(config))
     return plan_blocks(decide_settings(config, worlds.training.spaces), worlds, find_device(config.device))

@@ -44,7 +44,7 @@ TEACH = Recipe(
     journal="lessons",
     players="players",
     trained="student",
-    said=("episodes", "split", "agents", "steps", "note"),
+    context_fields=("episodes", "split", "agents", "steps", "note"),
     title="{episodes} {split} {episodes:episode} of {agents} {agents:agent}, {steps} {steps:step}, "
     "seeds from {first_seed}",
     headline=Headline("student's return", "return", "{:.2f}", "teacher", "teacher {}"),

@@ -10,7 +10,7 @@ from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.opponents import EARLIER, deal_opponents, take_policy_
-from flatwater.trainers.blocks.policy_block import PolicyBlock
+from flatwater.trainers.blocks.policy_rollout import PolicyRollout
 from flatwater.trainers.blocks.state import (
     AFTER_BLOCK,
     EPISODES,
@@ -64,7 +64,7 @@ class BlockCollector:
         self._envs, self._agents, self._grid = envs, agents, (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
         # One for each kind of agents; several have different spaces.
-        self._policies = [PolicyBlock(part) for part in policy_parts(setup, run)]
+        self._policies = [PolicyRollout(part) for part in policy_parts(setup, run)]
         self._rows_are_copied = bool(spaces.kinds)
         """Whether the world writes beside the rollouts, as the rows of several kinds have another form."""
         self._bind_world_rows_()
@@ -205,7 +205,7 @@ class BlockCollector:
     def _end_block_(self) -> None:
         """Write the values of the block that are not written yet, and count the steps that the teacher led."""
         for policy in self._policies:
-            policy.end_()  # writes `value` and `next_value` where they are missing
+            policy.complete_values_()
         if self.teacher is not None:
             rollout = self._policies[0].part.rollout
             self._run.ended[STEPS].add_((rollout["led"] & rollout["alive"]).sum())

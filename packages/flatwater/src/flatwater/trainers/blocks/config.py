@@ -1,4 +1,4 @@
-"""Settings of policies that learn from blocks of steps: the learner, its worlds, evaluation and opponents."""
+"""Settings of policies that learn from blocks of steps: the learner, its possible worlds, evaluation, opponents."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -13,23 +13,13 @@ from flatwater_watch.options.declare import config
 
 
 @config(table="evaluation")
-class ComparisonConfig:
+class EvaluationConfig:
     """Episodes on seeds that are never trained on, the same for all players."""
 
     envs: Annotated[int, Bounds(1, 1 << 16)] = 8
     """Environments of the world that they are played in, one episode of each."""
     every: Number = 10
     """The policy is evaluated in every n-th round."""
-
-
-@config(table="opponents")
-class OpponentsConfig:
-    """Opponents in games in turns: earlier policies of the run, and random play. Other environments have none."""
-
-    policies: Annotated[int, Bounds(2, 1 << 10)] = 4
-    """Earlier policies that are kept: the first for good, the others until newer ones take their places."""
-    every: Number = 10
-    """Rounds after which the present policy becomes one of them. Before the first, opponents act at random."""
 
 
 @config
@@ -53,9 +43,19 @@ class BlocksConfig:
     wrapped: WrappedConfig = field(default_factory=WrappedConfig)
     policy: ActorCriticConfig = field(default_factory=ActorCriticConfig)
     learner: BlockLearnerConfig = field(default_factory=BlockConfig)
-    evaluation: ComparisonConfig = field(default_factory=ComparisonConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         """Refuse a block that is not cut into whole sequences."""
         unroll = self.learner.unroll
         require(self.block % unroll == 0, "block", self.block, f"a multiple of learner.unroll ({unroll})")
+
+
+@config(table="opponents")
+class OpponentsConfig:
+    """Opponents in games in turns: earlier policies of the run, and random play. Other environments have none."""
+
+    policies: Annotated[int, Bounds(2, 1 << 10)] = 4
+    """Earlier policies that are kept: the first for good, the others until newer ones take their places."""
+    every: Number = 10
+    """Rounds after which the present policy becomes one of them. Before the first, opponents act at random."""

@@ -18,7 +18,8 @@ from flatwater.cluster.work_division import Span
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.lifecycle import OperationMasks
 from flatwater.envs.growing.measures import last_accuracy
-from flatwater.envs.growing.simulator import GrowingEnvs, impaired_hosts, masks, observe, reset_, step_, sub_pool
+from flatwater.envs.growing.pool import GrowingEnvs, sub_pool
+from flatwater.envs.growing.simulator import impaired_hosts, masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.trainers import executor
 from flatwater.trainers.grow.state import GrowSetup

@@ -12,7 +12,7 @@ from flatwater.algorithms.learner import Learner, build_learner, step_columns, w
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
-from flatwater.envs.growing.simulator import PER_HOST_FIELDS, GrowingEnvs, build_envs
+from flatwater.envs.growing.pool import PER_HOST_FIELDS, GrowingEnvs, build_envs
 from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, head_sizes
 from flatwater.envs.growing.task import Task
 from flatwater.envs.world import PADDING

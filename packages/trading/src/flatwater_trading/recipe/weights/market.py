@@ -34,7 +34,7 @@ def build_market(config: WeightsConfig, panel: Panel, device: torch.device) -> W
     signals = find_signals(panel)
     rates = rate_tables(panel, config.account)
     if rates is not None:
-        last_close = portfolio_prices(panel_closes(panel)).mark
+        last_close = portfolio_prices(panel_closes(panel)).last_close
         # Rates for a value of 1 instead of a share: the account that members learn with has weights and no shares.
         # Before an instrument's first close nothing is traded, so any number may stand for its price.
         rates = CostRates(rates.share / last_close.where(last_close > 0, 1.0), rates.impact)

@@ -132,14 +132,14 @@ def decide_weight_orders(
         DataError: an instrument of `shares` is unknown or has never had a price, or the day of the stop is not one of
             the prices'.
     """
-    mark, names, previous_shares = close.prices.mark, close.names, _shares_in_panel_prices(close, shares)
-    money, row = mark.new_tensor([cash]), len(close.dates) - 1  # a batch of one account
-    previous_equity = money + (previous_shares * mark).sum()
+    last_close, names, previous_shares = close.prices.last_close, close.names, _shares_in_panel_prices(close, shares)
+    money, row = last_close.new_tensor([cash]), len(close.dates) - 1  # a batch of one account
+    previous_equity = money + (previous_shares * last_close).sum()
     stop_state, is_stopped = update_stop(_stop_state(close, money, stop), previous_equity, row, config)
     account = rebalance(previous_shares[None], money, targets[None], close.prices, config, is_stopped=is_stopped)
     # From the panel's prices, which may be adjusted, to prices as traded: values stay the same.
-    prices, new_shares = mark * close.ratios, account.shares[0] / close.ratios
-    equity = float(account.cash[0] + (account.shares[0] * mark).sum())
+    prices, new_shares = last_close * close.ratios, account.shares[0] / close.ratios
+    equity = float(account.cash[0] + (account.shares[0] * last_close).sum())
     return WeightOrders(
         date=str(close.dates[-1]),
         orders=_trades_as_orders(names, account.traded[0], prices),
@@ -218,13 +218,13 @@ def _shares_in_panel_prices(close: WeightsClose, shares: Mapping[str, float]) ->
     Raises:
         DataError: an instrument of `shares` is not one of the prices', or has never had a price.
     """
-    mark, names = close.prices.mark, list(close.names)
-    panel_shares = torch.zeros_like(mark)
+    last_close, names = close.prices.last_close, list(close.names)
+    panel_shares = torch.zeros_like(last_close)
     for name, count in shares.items():
         if name not in names:
             raise DataError(f"{name} is held, and is not an instrument that this trader buys. Leave it out.")
         k = names.index(name)
-        if mark[k] <= 0:
+        if last_close[k] <= 0:
             raise DataError(f"{name} is held, and has no price up to {close.dates[-1]}. Give prices with its closes.")
         # `ratios` is the traded over the panel's price, so the value of the shares stays the same.
         panel_shares[k] = count * close.ratios[k]

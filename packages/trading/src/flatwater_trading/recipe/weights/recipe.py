@@ -3,7 +3,7 @@
 from flatwater.metrics.short_numbers import format_share
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
-from flatwater_trading.recipe.recipe import DAYS_TITLE, account_numbers, panel_title
+from flatwater_trading.recipe.result_layout import DAYS_TITLE, account_numbers, panel_title
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 
 LAYOUT = TableLayout(
@@ -46,7 +46,7 @@ WEIGHTS = Recipe(
     journal="held",
     players="traders",
     trained="champion",
-    said=("split", "first_day", "last_day", "days", "weights", "note"),
+    context_fields=("split", "first_day", "last_day", "days", "weights", "note"),
     title=DAYS_TITLE,
     headline=Headline("champion's return", "total_return", "{:+.1%}", "equal weight", "equal weight {}"),
     numbers=account_numbers(Number("turnover", "turnover", "{:.1f} x"), Number("costs", "costs", "{:.1%}")),

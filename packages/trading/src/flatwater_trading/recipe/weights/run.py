@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.metrics.alarms import Alarm, learner_alarms
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
@@ -142,7 +142,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
     Raises:
         ConfigError: no round has ended yet.
     """
-    if reason := run.too_early():
+    if reason := run.reason_against_scoring():
         raise ConfigError(f"the run has no weights yet: {reason}. Train on until the first round ends.")
     panel, setup, best = run.panel, run.setup, run.trainer.run.best
     return WeightsTrader(
@@ -185,7 +185,7 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
     device, panel = find_device(config.device), read_run_panel(config)
     plan = plan_weights(config, panel, device)
     if not config.start_over_budget:
-        refuse(plan)  # raises if the plan does not fit
+        require_fit(plan)  # raises if the plan does not fit
     run_market = build_market(config, panel, device)
     setup = build_setup(config, run_market.market, run_market.splits, device)
     run = allocate_planned_state(lambda: build_weights(setup, run_market.market), plan)

@@ -117,8 +117,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     """Play held weights, simple rules, random traders and, if `truth` is known, the oracle; measure all."""
     panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
     prices = account_prices(panel, evaluation.config.account)
-    has_close = (prices.age == 0) & (prices.mark > 0)
-    closes = Closes(prices.mark, has_close, panel.calendar)
+    has_close = (prices.age == 0) & (prices.last_close > 0)
+    closes = Closes(prices.last_close, has_close, panel.calendar)
     rules = weight_rules(closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop))
     tables = {
         CHAMPION: evaluation.held,
@@ -214,12 +214,12 @@ def _daily_numbers(
     """
     rows = slice(evaluation.days.first, evaluation.days.stop)
     # Column 0 is the opening, before the first day.
-    equity, mark = played_weights.equity[number, 1:], prices.mark[rows]
-    tradable = (prices.age[rows] == 0) & (mark > 0)
+    equity, last_close = played_weights.equity[number, 1:], prices.last_close[rows]
+    tradable = (prices.age[rows] == 0) & (last_close > 0)
     return {
         "exposure": (played_weights.invested[number, 1:] / equity).numpy(),
         "turnover": (played_weights.log[number].abs().sum(-1) / equity).numpy(),
-        "scores": analyse_scores(evaluation.learned.numpy(), mark.numpy(), tradable.numpy()),
+        "scores": analyse_scores(evaluation.learned.numpy(), last_close.numpy(), tradable.numpy()),
     }
 
 
@@ -227,7 +227,7 @@ def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices)
     """Return the equity of buying on the first day and selling on the last: all instruments, and the benchmark."""
     days = evaluation.days
     as_account = evaluation.config.account.as_account
-    last_closes = prices.mark[days.first : days.stop]
+    last_closes = prices.last_close[days.first : days.stop]
     first_day, last_day = prices.day(days.first), prices.day(days.stop - 1)
     held_curve = buy_and_hold_equity(
         last_closes,
@@ -295,7 +295,7 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded_values
     # Day and instrument of each trade: a value of 0 is none.
     day, column = traded_values.nonzero().unbind(1)
     row = day + days.first
-    value, price = traded_values[day, column], prices.mark[row, column]
+    value, price = traded_values[day, column], prices.last_close[row, column]
     names = [panel.instruments[n] for n in panel.investable]
     return pl.DataFrame(
         {

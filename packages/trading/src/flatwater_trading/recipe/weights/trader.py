@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from flatwater.config.toml import from_mapping, to_mapping
-from flatwater.memory.planner import Plan, refuse
+from flatwater.memory.planner import Plan, require_fit
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport
@@ -31,7 +31,7 @@ from flatwater_trading.recipe.weights.plan import plan_use
 from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import held_weights, mean_weights, weigh_days
-from flatwater_trading.training.weights.state import days_at_once, find_limits
+from flatwater_trading.training.weights.state import find_days_per_call, find_limits
 from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.json_values import convert_to_type
 
@@ -180,7 +180,7 @@ class WeightsTrader(PanelPolicy):
                 "stop is left out: expected the highest equity of the account so far, from which account.stop counts. "
                 "--after writes it as the row stop.peak of its table, and orders have it as orders.stop"
             )
-        refuse(self.plan_orders(panel, budget))  # raises if the plan does not fit
+        require_fit(self.plan_orders(panel, budget))  # raises if the plan does not fit
         last_row = len(panel.dates) - 1
         targets, _, _ = self._weigh_days(panel, Days(last_row, last_row + 1))
         account, close = self.settings.account, self._newest_close(panel)
@@ -298,8 +298,10 @@ class WeightsTrader(PanelPolicy):
         market = signal_market(find_signals(panel), CPU)
         rows, limits = range(days.first, days.stop), find_limits(self.settings)
         with torch.no_grad():
-            at_once = days_at_once(self.settings, len(self.investable))
-            learned_weights = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=at_once)
+            days_per_call = find_days_per_call(self.settings, len(self.investable))
+            learned_weights = weigh_days(
+                self.layout, market, self.members, rows, limits=limits, days_per_call=days_per_call
+            )
         tradable = market.tradable[days.first : days.stop]
         return (
             held_weights(learned_weights, tradable, limits, learned_share=self.held, rest_is_invested=self.invested),

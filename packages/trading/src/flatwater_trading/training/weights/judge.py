@@ -35,7 +35,7 @@ def weigh_days(
     days: range,
     *,
     limits: Limits,
-    at_once: int,
+    days_per_call: int,
 ) -> Float[Tensor, "D K"]:
     """Return the instruments' weights on consecutive days, averaged over members, in the precision of `weights`.
 
@@ -45,14 +45,14 @@ def weigh_days(
         weights: members' parameters, a row for each member.
         days: rows of the market.
         limits: limits of the weights of a day.
-        at_once: days that are weighed at a time; the result does not depend on it.
+        days_per_call: days that are weighed at a time; the result does not depend on it.
     """
     params = views(weights, layout)
     day_weights = weights.new_empty(len(days), market.tradable.shape[1])
-    for first in range(0, len(days), at_once):
-        rows = slice(days.start + first, min(days.stop, days.start + first + at_once))
+    for first in range(0, len(days), days_per_call):
+        rows = slice(days.start + first, min(days.stop, days.start + first + days_per_call))
         signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
-        day_weights[first : first + at_once] = mean_weights(params, signals, limits)
+        day_weights[first : first + days_per_call] = mean_weights(params, signals, limits)
     return day_weights
 
 
@@ -114,7 +114,7 @@ def _weigh_unseen_days_(run: WeightsState, setup: WeightsSetup) -> None:
     market, first_judged = run.market, setup.judged_days.first
 
     def weigh_rows(weights: Tensor, days: range) -> Tensor:
-        return weigh_days(setup.layout, market, weights, days, limits=setup.limits, at_once=setup.at_once)
+        return weigh_days(setup.layout, market, weights, days, limits=setup.limits, days_per_call=setup.days_per_call)
 
     # Row 0 of `unseen` is the first judged day.
     for member, block in enumerate(setup.blocks):

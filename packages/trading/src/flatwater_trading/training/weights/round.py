@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Span, Step, bind_step
-from flatwater.algorithms.api import add_, count_step_, read_tally_
+from flatwater.algorithms.api import add_to_tally_, count_step_, read_tally_
 from flatwater.nets.stack import views
 from flatwater.state.random import stream
 from flatwater.trainers.loop import Phase, Trainer
@@ -47,7 +47,7 @@ def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
     for span in setup.groups:
         growth, grad = _growth_and_gradient(setup, run, days[slice(*span)], span)
         run.adam.grad[slice(*span)] = grad
-        add_(run.tally, "growth", growth, span)
+        add_to_tally_(run.tally, "growth", growth, span)
     # The step moves all weights by their gradients, and returns the gradients' norms with a mask of the finite ones.
     count_step_(run.tally, "grad_norm", *step_())
     # Counted last, as draws are named by the count and a resumed run must draw the same.

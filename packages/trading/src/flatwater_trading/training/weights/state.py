@@ -110,20 +110,20 @@ class WeightsSetup:
         return find_limits(self.config)
 
     @property
-    def at_once(self) -> int:
+    def days_per_call(self) -> int:
         """Days that a member weighs at a time."""
-        return days_at_once(self.config, self.instruments)
+        return find_days_per_call(self.config, self.instruments)
 
     @property
     def groups(self) -> tuple[Span, ...]:
         """Spans of members that learn at the same time, so that their hidden units fit into `BLOCK_BYTES`."""
         learner, members = self.config.learner, self.config.members.size
         # An update weighs all days of a member's stretches together.
-        size = min(members, max(1, self.at_once // (learner.stretches * self.stretch_days)))
+        size = min(members, max(1, self.days_per_call // (learner.stretches * self.stretch_days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
 
 
-def days_at_once(config: WeightsConfig, instruments: int) -> int:
+def find_days_per_call(config: WeightsConfig, instruments: int) -> int:
     """Return the number of days that one member weighs at a time, so that its hidden units fit into `BLOCK_BYTES`."""
     day_bytes = 4 * instruments * config.members.hidden  # float32
     return max(1, BLOCK_BYTES // day_bytes)

@@ -10,7 +10,7 @@ from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.state import CPU, PolicyPart
 
 
-class PolicyBlock:
+class PolicyRollout:
     """The policy of a kind of agents, bound to its rollout.
 
     Where it is the only one, the world writes into the rollout itself; arrays of a world of several kinds are copied.
@@ -86,7 +86,7 @@ class PolicyBlock:
         )
         self.part.rollout["next_value"][t].copy_(output.value[0])  # the values [1, B] of one step
 
-    def end_(self) -> None:
+    def complete_values_(self) -> None:
         """Write the values of the block that are not written yet.
 
         A step's next value is the value of the next row, unless its episode ended with the step. The last row has no
