@@ -16,7 +16,7 @@ from watched import GROWING, LEAK, MIB, rate_of, rows
 
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import explained_share
-from flatwater_watch.agent.open_causes import drop_explained_native_growth
+from flatwater_watch.agent.open_causes import drop_explained_native_growth, drop_native_in_roots
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
 from flatwater_watch.agent.summary import order_findings
 from flatwater_watch.diagnose.evidence import unowned_evidence
@@ -258,6 +258,27 @@ def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
         [leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB
     ) == [leak]
     assert drop_explained_native_growth([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
+
+
+class LateCensus:
+    """A monitor whose first census was complete at a step, and saw all that roots hold; they have gained nothing."""
+
+    def __init__(self, first_census_end: int) -> None:
+        self.first_census_end = first_census_end
+
+    def root_gains(self, _latest: object) -> list[tuple[str, int]]:
+        return []
+
+
+def test_native_growth_is_not_told_where_it_came_before_the_first_census_was_complete() -> None:
+    """A table came at once while a busy machine was at the first census, which then had it from the beginning."""
+    samples = rows([200 * MIB] * 4 + [350 * MIB] * 6)
+    growing = Growth(90, 350 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
+    native = unowned_evidence("native", growing.whole, growing)
+    late: Any = LateCensus(first_census_end=50)
+    assert drop_native_in_roots(late, samples, [native], None) == []
+    early: Any = LateCensus(first_census_end=10)
+    assert drop_native_in_roots(early, samples, [native], None) == [native]
 
 
 def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> None:

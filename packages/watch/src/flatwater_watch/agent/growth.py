@@ -66,6 +66,11 @@ def samples_after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
     return samples[len(samples) // ENDING.warm_up_divisor :]
 
 
+def samples_from_step(samples: Sequence[Sample], step: int) -> Sequence[Sample]:
+    """Return the samples at a step and after it."""
+    return [sample for sample in samples if sample.reading.step >= step]
+
+
 def recent_half(samples: Sequence[Sample]) -> Sequence[Sample]:
     """Return the newer half of the samples; at least one, unless there are none."""
     return samples[len(samples) // 2 :]

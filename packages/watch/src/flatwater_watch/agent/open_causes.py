@@ -10,12 +10,14 @@ from flatwater_watch.agent.growth import (
     Sample,
     boundaries_per_second,
     explained_share,
+    growth_bytes,
     process_still_grows,
     samples_after_warm_up,
+    samples_from_step,
     swing_bytes,
 )
 from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
-from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, UNOWNED_KINDS, Evidence
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, NATIVE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, gc_sawtooth_evidence
 from flatwater_watch.meters.collector import GcSawtooth
@@ -130,6 +132,17 @@ def split_native_garbage(
     return other_causes, [gc_sawtooth_evidence(native.drift, collector_is_on=gc.isenabled())]
 
 
+def drop_native_in_roots(
+    monitor: "Monitor", samples: Sequence[Sample], causes: list[Evidence], latest: "CompletedCensus | None"
+) -> list[Evidence]:
+    """Return the causes, without native growth if roots hold its bytes at the latest census; None takes one."""
+    if all(cause.owner != NATIVE_OWNER for cause in causes):
+        return causes
+    # A first census in slices takes long on a busy machine: no root has gained what had come by its end.
+    samples_since_census = samples_from_step(samples, monitor.first_census_end)
+    return drop_explained_native_growth(causes, monitor.root_gains(latest), growth_bytes(samples_since_census))
+
+
 def drop_explained_native_growth(
     causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
 ) -> list[Evidence]:
@@ -144,5 +157,4 @@ def drop_explained_native_growth(
     """
     if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
         return [*causes]
-    native_owner = UNOWNED_KINDS["native"][0]  # the name by which native growth is reported
-    return [cause for cause in causes if cause.owner != native_owner]
+    return [cause for cause in causes if cause.owner != NATIVE_OWNER]

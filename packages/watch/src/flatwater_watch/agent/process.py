@@ -19,11 +19,11 @@ from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, has_main_returned, take_reading_
 from flatwater_watch.agent.spool import write_spool
 from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
-from flatwater_watch.diagnose.evidence import UNOWNED_KINDS, Evidence
+from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import NameCause
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
-from flatwater_watch.heap.census import Census, CompletedCensus, restore_collector
+from flatwater_watch.heap.census import Census, restore_collector
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.collector import CollectionListener, GcSawtooth
@@ -404,7 +404,8 @@ class ProcessWatch:
         if may_conclude and not (growing_causes or separate_causes):
             self._monitor.conclude()  # records causes without a proof, for `evidence`
             growing_causes = growth.causes_or_native_growth(self._monitor.evidence(), self._samples)
-        growing_causes = self._drop_explained_native(growing_causes, latest)
+        if self._census_is_short:
+            growing_causes = open_causes.drop_native_in_roots(self._monitor, self._samples, growing_causes, latest)
         findings = self._make_findings(growing_causes, separate_causes)
         last_causes, self._root_gains = open_causes.find_open_causes(
             self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
@@ -424,13 +425,6 @@ class ProcessWatch:
         is_in_loop, is_traced = not self._samples_after_main, self._monitor.is_tracing
         if growth.is_last_reading_valid(self._samples[-1].reading, reading, is_in_loop=is_in_loop, is_traced=is_traced):
             self._append_sample_(reading, monotonic() - self._schedule.began)
-
-    def _drop_explained_native(self, causes: list[Evidence], latest: CompletedCensus | None) -> list[Evidence]:
-        """Return the causes, without native growth if roots hold its bytes at the latest census; None takes one."""
-        native_owner, growth_bytes = UNOWNED_KINDS["native"][0], growth.growth_bytes(self._samples)
-        if not self._census_is_short or all(cause.owner != native_owner for cause in causes):
-            return causes
-        return open_causes.drop_explained_native_growth(causes, self._monitor.root_gains(latest), growth_bytes)
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """Return the state as the JSON of `flatwater watch`.

@@ -78,6 +78,7 @@ UNOWNED_KINDS: dict[VerdictName, tuple[str, str]] = {
     "native": ("memory outside of Python", "bytes that no object of your program explains"),
 }
 """Owner and content of growth that no Python object holds."""
+NATIVE_OWNER = UNOWNED_KINDS["native"][0]
 GARBAGE_OWNER = "cyclic garbage"
 """Owner of objects that wait for a collection."""
 
@@ -185,7 +186,7 @@ class Evidence:
     @property
     def native_owner(self) -> str:
         """Path of the object of C that may keep memory that no Python object has; empty if none is known."""
-        is_unowned = self.owner == UNOWNED_KINDS["native"][0]
+        is_unowned = self.owner == NATIVE_OWNER
         return self.native_use.owner if is_unowned and self.native_line is not None else ""
 
     @property

@@ -208,6 +208,12 @@ class Monitor(Investigator):
         first = self._first_case.first_census
         return [] if completed_census is None or first is None else root_gains(first, completed_census.census)
 
+    @property
+    def first_census_end(self) -> int:
+        """Step at which the last object of the first census was read; 0 without one."""
+        first = self._first_case.first_census
+        return 0 if first is None else max((holding.step for holding in first.holdings.values()), default=0)
+
     def take_whole_census(self) -> CompletedCensus | None:
         """Take a whole census at once, without a trace, and return it; None before the first reading."""
         self._stop_tracing()
