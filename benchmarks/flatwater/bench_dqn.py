@@ -24,7 +24,7 @@ from sizes import Silent
 
 from flatwater.api import resolve_config
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.recipes.evolve.policy import make_champion
+from flatwater.recipes.evolve.policy import make_trained_policy
 from flatwater.recipes.evolve.run import compose
 from flatwater.trainers.loop import train_
 
@@ -47,7 +47,7 @@ def ours(seed: int, steps: int) -> tuple[Any, float]:
     config = resolve_config("dqn", None, {"env": ENV, "seed": seed, "threads": 1, **settings})
     run, began = compose(config), time.process_time()
     train_(run.trainer, steps // config.steps, Silent())
-    return make_champion(run).act, time.process_time() - began
+    return make_trained_policy(run).act, time.process_time() - began
 
 
 def theirs(seed: int, steps: int) -> tuple[Any, float]:

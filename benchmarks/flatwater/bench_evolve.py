@@ -38,7 +38,7 @@ except ImportError:
 from flatwater.api import resolve_config
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.recipes.evolve.config import EvolveRunConfig
-from flatwater.recipes.evolve.policy import make_champion
+from flatwater.recipes.evolve.policy import make_trained_policy
 from flatwater.recipes.evolve.run import compose
 from flatwater.trainers.loop import train_
 
@@ -85,7 +85,7 @@ def ours(env: str, algorithm: str, seed: int, seconds: float, settings: Mapping[
     budget = Budget(seconds, time.process_time())
     train_(run.trainer, config.rounds, budget)
     spent, state = budget.spent(), run.trainer.run
-    policy = make_champion(run)
+    policy = make_trained_policy(run)
     return {
         "returns": returns(env, policy.act),
         "cpu": spent,

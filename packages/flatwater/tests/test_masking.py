@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.cli.fault import describe_fault
+from flatwater.cli.fault import save_fault
 from flatwater.cli.main import main
 from flatwater_watch.masking import MASK, mask_secrets, mask_words, names_secret
 
@@ -125,5 +125,5 @@ def test_no_message_and_no_fault_report_repeats_a_secret(
     ):
         assert main(words) == 2
     assert "hunter2" not in "".join(capsys.readouterr())
-    describe_fault(ValueError("https://u:hunter2@h/"), ["resume", "--password=hunter2", "--key", "hunter2"])
+    save_fault(ValueError("https://u:hunter2@h/"), ["resume", "--password=hunter2", "--key", "hunter2"])
     assert ["hunter2" in file.read_text() for file in Path(".flatwater").iterdir()] == [False]

@@ -278,7 +278,7 @@ def test_an_axis_does_not_magnify_noise() -> None:
     rounds = [1.0, 2.0, 3.0]
 
     def vertical(values: list[float]) -> tuple[float, float] | None:
-        return Chart(title="", marks=[Line(name="", x=rounds, y=values, colour="--ink")]).vertical.span
+        return Chart(title="", marks=[Line(name="", x=rounds, y=values, colour="--ink")]).drawn_y_axis.span
 
     assert vertical([379.9, 380.0, 379.9]) == pytest.approx((370.45, 389.45))
     assert vertical([-0.01, 0.0, 0.01]) is None

@@ -17,7 +17,7 @@ from watched import GROWING, LEAK, MIB, rate_of, rows
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import explained_share
 from flatwater_watch.agent.open_causes import drop_explained_native_growth, drop_native_in_roots
-from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
+from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_share
 from flatwater_watch.agent.summary import order_findings
 from flatwater_watch.diagnose.evidence import unowned_evidence
 from flatwater_watch.diagnose.garbage import Garbage
@@ -329,14 +329,14 @@ def test_small_findings_beside_a_large_one_are_one_row() -> None:
     row = "and 5 smaller, 5% of the growth together: numba.registry0, numba.registry1, numba.registry2 and 2 more, in"
     assert " ".join(lines).count("numba.registry") == 3
     assert row in " ".join(line.strip() for line in lines)
-    assert split_by_size([large, *small, slower]) == ([large, slower], small)
-    assert split_by_size([*small, slower]) == ([*small, slower], [])
+    assert split_by_share([large, *small, slower]) == ([large, slower], small)
+    assert split_by_share([*small, slower]) == ([*small, slower], [])
 
 
 def test_a_small_leak_beside_a_large_buffer_stands_for_itself() -> None:
     leak = replace(LEAK, share=0.01)
     buffer = replace(LEAK, owner="train.REPLAY", verdict="filling", share=0.99)
-    assert split_by_size([buffer, leak]) == ([buffer, leak], [])
+    assert split_by_share([buffer, leak]) == ([buffer, leak], [])
 
 
 def test_a_root_that_a_finding_names_is_no_lead() -> None:

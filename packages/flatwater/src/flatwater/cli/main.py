@@ -109,9 +109,9 @@ def report_uncaught(errors: TextIO, fault: BaseException, words: list[str]) -> i
     # The user's code comes first, as any class of error below may have been raised in it. But the lack of memory is
     # rarely a mistake of the line at which it shows.
     if user_line is not None and not isinstance(fault, MemoryError):
-        from flatwater.cli.fault import describe_user_fault
+        from flatwater.cli.fault import save_user_fault
 
-        print_error(errors, describe_user_fault(fault, user_line, words))
+        print_error(errors, save_user_fault(fault, user_line, words))
         return UserCodeError.exit_code
     if isinstance(fault, ModuleNotFoundError):
         print_error(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
@@ -125,9 +125,9 @@ def report_uncaught(errors: TextIO, fault: BaseException, words: list[str]) -> i
         file_part = f"{fault.filename}: " if fault.filename is not None else ""
         print_error(errors, f"{file_part}{fault.strerror}. The system refused the operation.")
         return FlatwaterError.exit_code
-    from flatwater.cli.fault import FAULT_EXIT, describe_fault
+    from flatwater.cli.fault import FAULT_EXIT, save_fault
 
-    print_error(errors, describe_fault(fault, words))
+    print_error(errors, save_fault(fault, words))
     return FAULT_EXIT
 
 

@@ -467,13 +467,13 @@ class WorldPlayer:
         """Return the state that is kept over episodes: the first copy's, or the whole world's if it has no copies."""
         # The copies of a world are held where the states of their episodes' beginnings are recorded.
         if isinstance(self._world, ReplayableWorld):
-            return read_env_state(self._world.beginnings.copies[0])
+            return read_env_state(self._world.episode_starts.copies[0])
         return self._world.state_dict()
 
     def load_kept_state_(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
         """Give a kept state to the first copy, or to the whole world if it has no copies."""
         if isinstance(self._world, ReplayableWorld):
-            load_state_(self._world.beginnings.copies[0], state)
+            load_state_(self._world.episode_starts.copies[0], state)
         else:
             self._world.load_state_dict(state)
 

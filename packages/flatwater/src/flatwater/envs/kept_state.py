@@ -210,7 +210,7 @@ class EpisodeStarts:
 class ReplayableWorld(Protocol):
     """A world of copies of one environment, whose episodes can be replayed from their recorded beginnings."""
 
-    beginnings: EpisodeStarts
+    episode_starts: EpisodeStarts
 
 
 def encode_state(state: object) -> bytes:

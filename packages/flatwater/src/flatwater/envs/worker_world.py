@@ -98,11 +98,11 @@ class _WorldShare(gymnasium.Env[Any, Any]):
     def states(self) -> Any:  # noqa: ANN401  (of the environments)
         """Return the states of the environments at their episodes' beginnings, or the state of the whole world."""
         is_replayable = isinstance(self._world, ReplayableWorld)
-        return self._world.beginnings.states() if is_replayable else self._world.state_dict()
+        return self._world.episode_starts.states() if is_replayable else self._world.state_dict()
 
     def load_starts(self, env_mask: Array, states: Sequence[Any]) -> None:
         """Give the environments of `env_mask` their starting states; both arguments have those of all processes."""
-        self._world.beginnings.load_(env_mask[self._span], states[self._span])
+        self._world.episode_starts.load_(env_mask[self._span], states[self._span])
 
     def load_own_state(self, states: Sequence[Any], number: int) -> None:
         """Give the world its own state: item `number`, the number of this process, of the states of all processes."""
@@ -176,7 +176,7 @@ class WorkerWorld:
 
     infos: InfosByNumber
     """Infos of the environments, as in an `InformingWorld`; absent where the world has none."""
-    beginnings: Any
+    episode_starts: Any
     """States of the environments where they can be saved, as in a `ReplayableWorld`; absent where they are not."""
     native: NativeSpaces
     """Spaces of the environment, as in a `NativeWorld`; absent where they are not Gymnasium's."""
@@ -215,7 +215,7 @@ class WorkerWorld:
         if first_share.has_infos:
             self.infos = InfosByNumber(envs, self._read_info)
         if kept_bytes and first_share.is_replayable:
-            self.beginnings = _RemoteEpisodeStarts(self._ask)
+            self.episode_starts = _RemoteEpisodeStarts(self._ask)
 
     @property
     def spaces(self) -> Spaces:

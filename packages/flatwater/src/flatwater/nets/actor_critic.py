@@ -175,7 +175,16 @@ class ActorCritic:
     def run_step(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> ActorCriticStep:
-        """Return the outputs for an observation of each agent, [B, *obs]; no value if `evaluates_after_block`."""
+        """Return the outputs for one observation of each agent.
+
+        They have no value if the network computes values after a block (`evaluates_after_block`).
+
+        Args:
+            weights: weights of the network by name.
+            obs: observations [B, *obs].
+            memory: state before the step.
+            starts: whether an episode begins with the observation.
+        """
         embedding = self.embed_observation(weights, obs.unsqueeze(0))  # of one step, T = 1
         return self.run_embedded_step(weights, embedding, memory, starts)
 

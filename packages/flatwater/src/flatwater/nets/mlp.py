@@ -70,10 +70,10 @@ class MLPValues:
 
     @cached_property
     def layout(self) -> Layout:
-        """The weights of one member."""
+        """Names and shapes of one member's weights; those of `value` are a duelling network's separate output."""
         last_width = (self.obs, *self.hidden)[-1]  # of the last hidden layer; without any, of an observation
-        value = linear("value", last_width, 1) if self.duelling else {}
-        return Layout(_linear_weights((self.obs, *self.hidden, self.choices)) | value)
+        value_weights = linear("value", last_width, 1) if self.duelling else {}
+        return Layout(_linear_weights((self.obs, *self.hidden, self.choices)) | value_weights)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Int[Tensor, "P B"]:
         """Return the choice with the largest number in each observation."""

@@ -13,7 +13,7 @@ from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line, Picture, 
 JUDGED_COLOUR = "--champion"
 """Colour of the curve and the row that a run is judged by."""
 OTHER_COLOURS = ("--quiet", "--buy-and-hold", "--equal-weight")
-SEPARATE_METRICS = frozenset({"sps", "skipped"})
+METRICS_NOT_AVERAGED = frozenset({"sps", "skipped"})
 """Last words of the names of numbers of `train/`, of all agents or of one kind, that are not means over updates."""
 EXPLAINED_METRIC = "critic/explained"
 """Share of the returns' variance that the critic explains: 1 is perfect, 0 no better than a constant. Where returns
@@ -115,9 +115,12 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 
 def update_charts(run: RunRecords) -> Iterator[Block]:
-    """Yield a grid of small charts: losses and other numbers of updates; nothing if there are none."""
+    """Yield a grid of small charts: losses and other numbers of updates, explained variance and episode length.
+
+    Nothing is yielded if the run logged no number of updates.
+    """
     train_names = [name for name in run.metrics if name.startswith("train/")]
-    names = [name for name in train_names if name.rpartition("/")[2] not in SEPARATE_METRICS]
+    names = [name for name in train_names if name.rpartition("/")[2] not in METRICS_NOT_AVERAGED]
     titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if titles:
         reading = "Means over the updates of a round."

@@ -219,7 +219,7 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
     for position in chart.vertical_lines:
         axes.axvline(_axis_places([position])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
     _paint_axis(axes, chart.x, "x")
-    _paint_axis(axes, chart.vertical, "y")
+    _paint_axis(axes, chart.drawn_y_axis, "y")
 
 
 def _paint_line(axes: Axes, mark: Line) -> None:

@@ -231,7 +231,7 @@ def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
     return torch.export.export(policy.module.eval(), policy.example(TRACED_ROWS), dynamic_shapes=shapes)
 
 
-def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
+def _serialise_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .pt2 file, and a function that runs the program loaded from these bytes."""
     content = io.BytesIO()
     about = json.dumps(policy.description, indent=1)
@@ -240,7 +240,7 @@ def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     return content.getvalue(), lambda *arguments: _to_tuple(program(*arguments))
 
 
-def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
+def _serialise_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of an .onnx file, and a function that runs these bytes in ONNX Runtime.
 
     Raises:
@@ -281,7 +281,7 @@ def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     return content, run_session
 
 
-def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
+def _serialise_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .safetensors file, and a function that runs the policy rebuilt from them."""
     from safetensors.torch import load, save  # noqa: PLC0415  (loaded only where it is used)
 
@@ -295,11 +295,11 @@ def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
 
 
 FORMS: Mapping[str, Callable[[PolicyExport], tuple[bytes, RunProgram]]] = {
-    ".pt2": _write_program,
-    ".onnx": _write_onnx,
-    WEIGHTS_SUFFIX: _write_weights,
+    ".pt2": _serialise_program,
+    ".onnx": _serialise_onnx,
+    WEIGHTS_SUFFIX: _serialise_weights,
 }
-"""For each suffix, a function that returns the file's content and a program that runs it."""
+"""For each suffix, a function that returns the file's content, and a program that runs it so that it can be tested."""
 
 
 @contextmanager

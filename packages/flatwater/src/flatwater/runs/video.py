@@ -153,11 +153,11 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
     if (
         isinstance(world, ReplayableWorld)
         and isinstance(evaluation_world, ReplayableWorld)
-        and (kept_states := evaluation_world.beginnings.states())
+        and (kept_states := evaluation_world.episode_starts.states())
     ):
         # Wrappers keep state over episodes, such as the scales of observations: the video begins with that of training.
         only_env = np.ones(1, np.bool_)
-        world.beginnings.load_(only_env, kept_states[:1])
+        world.episode_starts.load_(only_env, kept_states[:1])
     return Video(world, policy.on_rows(), file)
 
 

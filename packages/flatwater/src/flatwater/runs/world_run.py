@@ -143,7 +143,7 @@ class EpisodeReplays:
         if episodes.kept:  # the environment keeps state over episodes, from which this episode began
             if not isinstance(world, ReplayableWorld):
                 return ""  # the state from which the episode began was not kept
-            state = world.beginnings.states()[env]
+            state = world.episode_starts.states()[env]
         actions = episodes.actions.numpy()[: int(episodes.steps[env]), env]
 
         def make_player(other_seed: int) -> WorldPlayer:
@@ -203,11 +203,13 @@ class WorldRun(Run):
         return build_run_world(settings_without_env_workers(self.config), envs)
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
-        """Return a new world of at least two environments, and its tester, which plays the first of them.
+        """Return a new world, and the player of its first environment.
 
         Args:
             other_seed: seed of all other environments.
         """
+        # Two environments, so that the first is tested while the second plays other episodes; a vector environment has
+        # a fixed number.
         world = self.build_world(small_world_copies(self.world_name, 2))
         return world, WorldPlayer(world, other_seed)
 
@@ -271,7 +273,7 @@ class WorldRun(Run):
         def make_player(other_seed: int) -> WorldPlayer:
             """Return a new player; add a text about state that its world cannot save to `unsaved_names`."""
             world, player = self.build_player(other_seed)
-            if isinstance(world, ReplayableWorld) and (unsaved_text := world.beginnings.unsaved):
+            if isinstance(world, ReplayableWorld) and (unsaved_text := world.episode_starts.unsaved):
                 unsaved_names.add(f"; {unsaved_text}")
             return player
 

@@ -80,7 +80,7 @@ def save_world_state_(world: World, episodes: Episodes) -> str:
     if not episodes.kept:
         return ""
     # Copies of an environment recorded their state at each episode's beginning; a user's world has its present state.
-    state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
+    state = world.episode_starts.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
     return write_state_(episodes.kept[KEPT].numpy(), state)
 
 
@@ -99,7 +99,7 @@ def restore_kept_state_(world: World, episodes: Episodes) -> None:
     with suppress(Exception):
         if isinstance(world, ReplayableWorld):
             all_envs = np.ones(len(episodes.seeds), np.bool_)
-            world.beginnings.load_(all_envs, state)
+            world.episode_starts.load_(all_envs, state)
         else:
             _keeper(world).load_state_dict(state)
 
@@ -343,7 +343,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     def begin_recorded_(env_mask: Array) -> None:
         """Begin the recorded episodes of these environments, in the world and for the teacher."""
         if isinstance(world, ReplayableWorld) and episodes.kept:  # its wrappers' states as the episodes began
-            world.beginnings.load_(env_mask, kept_state or [])
+            world.episode_starts.load_(env_mask, kept_state or [])
         _begin_world_(world, env_mask, seeds, obs, scratch.legal)
         agent_done[env_mask], returns[env_mask] = False, 0
         if teacher is not None:

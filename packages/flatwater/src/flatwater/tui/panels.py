@@ -120,8 +120,8 @@ def memory_panel(line: LedgerLine, width: int, *, is_coloured: bool = True) -> T
 
 
 def _text_in_unit(size: int, total: int) -> str:
-    """Return a size as a number of about three digits, in the unit of the text of `total`: so parts can be compared."""
-    # The text of `total` is a number and its unit, such as `1.5 GB`.
+    """Return a size as a number without its unit, in the unit that `format_bytes(total)` has: parts compare with it."""
+    # A text such as `1.50 GiB`: `total / 1.50` is the unit in bytes, but for the rounding of the text.
     unit_bytes = total / float(format_bytes(total).split()[0]) if total else 1.0
     value = size / unit_bytes
     if abs(value) >= WHOLE_FROM:
@@ -210,10 +210,13 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
 
 
 def phases_title(run: FollowedRun) -> str:
-    """Return the title above the phases: seconds of the last round, and the mean of all rounds that were read."""
+    """Return the title above the phases: seconds of the last round, and the mean of all rounds that were read.
+
+    Without times it names the round alone.
+    """
     title = "phases · last"
     if not run.timed_rounds:
-        return f"{title} {run.recipe.layout.round}"
+        return f"{title} {run.recipe.layout.round}"  # the recipe's word for a round, such as `generation`
     last_text, mean_text = _seconds_text(run.last_seconds[-1]), _seconds_text(run.mean_seconds)
     rounds_text = f" of {run.timed_rounds:,}" if run.timed_rounds < run.done else ""
     return f"{title} {last_text}, mean{rounds_text} {mean_text}"

@@ -134,13 +134,13 @@ def _recipe_command(command: type[Any], options: Sequence[str]) -> type[Any]:
 def show_plan(command: StudyCommand) -> int:
     """Print the memory plan of the largest run. Returns the exit code: 3 if the runs at work do not fit together."""
     from flatwater.cli.plan import print_plan
-    from flatwater_trading.study.member import plan_member
+    from flatwater_trading.study.member import plan_largest_run
     from flatwater_trading.study.opening import complete_request, jobs_that_fit
     from flatwater_watch.terminal import say, terminal
 
     request = complete_request(_make_study_request(command))
     with terminal(to_stderr=True).status("reading the panel and planning its largest fold …"):
-        plan = plan_member(request.base, request.folds)
+        plan = plan_largest_run(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater_watch.units import format_bytes

@@ -414,7 +414,8 @@ def note_guesses(source: Path, layout: ColumnLayout) -> None:
 
 
 def _guessed_columns(roles: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns by role that the user did not map and whose names differ from the role's."""
+    """Return, by role, the columns that the user did not map and that are not named after their role."""
+    # Named after it exactly, or but for case, number and separators.
     return {
         role: name for role, name in roles.items() if role not in mapping and name != role and _plain_name(name) != role
     }

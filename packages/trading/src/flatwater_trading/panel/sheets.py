@@ -6,6 +6,7 @@ A cell stays a number, a date or a text: the decimal mark of a number does not h
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -89,7 +90,7 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
     top_rows = rows[:_ROWS_SEARCHED]
     width = max((_count_filled_cells(row) for row in top_rows), default=0)
     for row_number, row in enumerate(top_rows):
-        has_number = any(_is_number(cell) for cell in row)
+        has_number = any(_is_number_or_date(cell) for cell in row)
         # Row 0 does not count, as there must be a row of names above.
         if row_number > 0 and has_number and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
             return row_number
@@ -122,7 +123,7 @@ def _count_filled_cells(row: list[Any]) -> int:
     return sum(cell != "" for cell in row)
 
 
-def _is_number(cell: object) -> bool:
+def _is_number_or_date(cell: object) -> bool:
     """Return whether a cell is a number, a date, or text that is written like one of them."""
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
@@ -149,6 +150,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
     single_header = [str(cell).strip() for cell in rows[0]]
+    # yfinance writes two or three header rows.
     names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or (single_header, 1)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
@@ -158,20 +160,27 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         if name in columns:
             raise DataError(f"{source}: sheet {sheet}: two columns are named {name!r}. Drop one, or rename it.")
         columns[name] = cells
-    # Columns with text: their text is read like that of a CSV file, and their other cells are added as text.
-    texts = {name: cells for name, cells in columns.items() if any(_is_text(cell) for cell in cells)}
-    text_frame = pl.DataFrame(
-        {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
-        schema=dict.fromkeys(texts, pl.String),
-    )
-    # With a tab as separator, the decimal mark is a comma if nothing else determines it.
-    plain_frame = plain_numbers(source, text_frame, separator="\t", decimal=decimal)
+    text_frame = _parse_text_columns(source, columns, decimal)
     return pl.DataFrame(
         [
-            _mixed_column(plain_frame[name], cells) if name in texts else _typed_column(name, cells)
+            _mixed_column(text_frame[name], cells) if name in text_frame.columns else _typed_column(name, cells)
             for name, cells in columns.items()
         ]
     )
+
+
+def _parse_text_columns(source: Path, columns: Mapping[str, list[Any]], decimal: Decimal | None) -> pl.DataFrame:
+    """Return the columns that have text, with their text read like that of a CSV file; their other cells are missing.
+
+    `_mixed_column` adds the other cells. The arguments are those of `_build_frame`.
+    """
+    text_columns = {name: cells for name, cells in columns.items() if any(_is_text(cell) for cell in cells)}
+    text_frame = pl.DataFrame(
+        {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in text_columns.items()},
+        schema=dict.fromkeys(text_columns, pl.String),
+    )
+    # With a tab as separator, the decimal mark is a comma if nothing else determines it.
+    return plain_numbers(source, text_frame, separator="\t", decimal=decimal)
 
 
 def _is_text(cell: object) -> bool:

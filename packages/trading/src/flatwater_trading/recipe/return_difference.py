@@ -87,14 +87,16 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
 def interval_half_width(values: np.ndarray) -> float:
     """Return half the width of the mean's confidence interval, by the equal-weighted cosine estimator.
 
-    The squared sums of the values along slow waves are estimates of the mean's variance, one as good as another, and
-    independent of each other and of the mean. So (mean - true mean) / deviation has Student's t distribution with
-    `waves` degrees of freedom, also for few or dependent values.
+    Each projection of the values on a slow cosine, squared and doubled, estimates the variance of their sum: one is as
+    good as another, and they are independent of each other and of the mean. So (mean - true mean) / deviation has
+    Student's t distribution with `waves` degrees of freedom, also for few or dependent values (Lazarus, Lewis, Stock
+    and Watson 2018, `HAR inference`).
     """
     count = len(values)
     waves = int(WAVE_FACTOR * count ** (2 / 3))
     # [waves, count]: wave w has w half turns over all values, and is read in the middle of each period.
     phases = np.pi * np.arange(1, waves + 1)[:, None] * (np.arange(count) + 0.5) / count
+    # Times 2, as the mean of a squared cosine is 1/2.
     variance_of_sum = 2 * ((np.cos(phases) @ values) ** 2).mean()
     return float(student_quantile((1 + INTERVAL_COVERAGE) / 2, waves) * np.sqrt(variance_of_sum) / count)
 

@@ -214,9 +214,13 @@ def _benchmark_equity(evaluation: ChampionEvaluation) -> dict[str, Float[Tensor,
 
 
 def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: Float[Tensor, "D K"]) -> dict[str, Any]:
-    """Return exposure and turnover of the champion on each day, and the analysis of its coefficients as scores."""
+    """Return the champion's exposure and turnover on each day, and an analysis of its scores.
+
+    Scores are the policy's coefficients; the analysis says how well they rank the instruments' later returns.
+    """
     days, market = evaluation.days, evaluation.market
-    # The first value of a log is of the opening, before the first day.
+    # The champion is episode 0, the only one of its simulator. The first value of a log is of the opening, before the
+    # first day.
     rows, equity = slice(days.first, days.stop), champion.logs.equity[0, 1:]
     return {
         "exposure": (champion.logs.invested[0, 1:] / equity).double().cpu().numpy(),
@@ -224,7 +228,7 @@ def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: 
         "scores": analyse_scores(
             scores.double().cpu().numpy(),
             market.last_close[rows].double().cpu().numpy(),
-            (market.close[rows] > 0).cpu().numpy(),
+            (market.close[rows] > 0).cpu().numpy(),  # a close of 0 stands for none on that day
         ),
     }
 

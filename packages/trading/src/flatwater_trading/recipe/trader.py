@@ -31,7 +31,7 @@ from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.recipe.use_plan import measure_choice, panel_sizes, plan_backtest, plan_orders
+from flatwater_trading.recipe.use_plan import measure_rule_choice, panel_sizes, plan_backtest, plan_orders
 from flatwater_trading.training.config import ChoiceConfig, ErlConfig
 from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
@@ -421,7 +421,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
         actor=actor,
         weights=weights,
         folder=folder,
-        choice_bytes=measure_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
+        choice_bytes=measure_rule_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
     )
 
 

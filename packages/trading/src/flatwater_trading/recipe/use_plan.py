@@ -54,7 +54,7 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *,
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        choice_bytes: bytes of `measure_choice`; 0 if no rule was to be chosen.
+        choice_bytes: bytes of `measure_rule_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
@@ -73,7 +73,7 @@ def plan_backtest(
         panel: panel with the trader's columns; only its sizes are read.
         days: rows that are played.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        choice_bytes: bytes of `measure_choice`; 0 if no rule was to be chosen.
+        choice_bytes: bytes of `measure_rule_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
@@ -83,15 +83,17 @@ def plan_backtest(
 
 
 @lru_cache(maxsize=CACHED_MEASUREMENTS)
-def measure_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
+def measure_rule_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
     """Return the peak bytes of choosing a run's rule of purchases, measured on the meta device; 0 for a single rule.
+
+    The rule says how long a position is held, how many are bought at a close, and at which gain they are sold.
 
     Args:
         settings: settings of the training, with the candidates.
         sizes: sizes of the panel that was trained on.
         validation: the run's validation days.
     """
-    setup, market, weights = _outline_trader(settings, sizes)
+    setup, market, weights = _trader_without_values(settings, sizes)
     return measure_choice_bytes(replace(setup, splits=replace(setup.splits, validation=validation)), market, weights)
 
 
@@ -103,7 +105,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
 @lru_cache(maxsize=CACHED_MEASUREMENTS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
     """Return the peak bytes of each phase of `flatwater orders`; those of tensors are measured on the meta device."""
-    setup, market, weights = _outline_trader(settings, sizes)
+    setup, market, weights = _trader_without_values(settings, sizes)
     account = None
     if settings.env.account_observation:
         account = torch.empty(1, 1, sizes.investable, ACCOUNT_PARTS, device=META)
@@ -127,7 +129,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
 @lru_cache(maxsize=CACHED_MEASUREMENTS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
     """Return the peak bytes of each phase of `flatwater backtest`; those of tensors are measured on the meta device."""
-    setup, market, weights = _outline_trader(settings, sizes)
+    setup, market, weights = _trader_without_values(settings, sizes)
     outside_torch = _read_bytes(market) | {SCORE_PHASE: score_extra_bytes(market)}
     # Reading makes NumPy arrays alone: 0 bytes of tensors.
     return phase_bytes(lambda: {READ: 0, SCORE_PHASE: measure_score_bytes(setup, market, weights, days)}, outside_torch)
@@ -142,7 +144,7 @@ def _read_bytes(market: Market) -> dict[str, int]:
     return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + price_bytes + rate_bytes}
 
 
-def _outline_trader(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
+def _trader_without_values(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
     """Return a trader's setup, market and weights on the meta device, with the sizes that they have on a CPU."""
     market = outline_market(
         columns=sizes.columns,
@@ -169,7 +171,7 @@ def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, p
         budget: memory that may be taken; None for 90 % of the tightest limit.
         phases: most bytes of each phase.
     """
-    _, market, _ = _outline_trader(settings, panel_sizes(panel))
+    _, market, _ = _trader_without_values(settings, panel_sizes(panel))
     return plan_policy_use(
         use,
         {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},

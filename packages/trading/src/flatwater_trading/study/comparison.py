@@ -35,10 +35,11 @@ from flatwater_watch.phrases import count_phrase
 
 FINGERPRINT_LETTERS = 12
 """Letters of a panel's fingerprint that are shown: the whole would fill a column."""
-READING = (
+CERTAINTY_NOTE = (
     "If an interval contains 0, neither study is better with certainty. The best of several studies looks better than "
     "it is: days on which studies are chosen are no longer untouched."
 )
+"""Text below the result, on how to read it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
         numbers=number_rows,
         sentences=sentences,
         values=cast("Mapping[str, Any]", plain_json_value(values)),
-        draw_page=lambda written: _draw_page(studies, settings_rows, number_rows, sentences, written),
+        draw_page=lambda written_at: _page_html(studies, settings_rows, number_rows, sentences, written_at),
     )
 
 
@@ -223,14 +224,22 @@ def _difference_values(outcome: StudyDifference | NoDifferenceError) -> dict[str
     }
 
 
-def _draw_page(
+def _page_html(
     studies: Mapping[str, StudyRecords],
-    settings: Rows,
-    numbers: Rows,
+    settings_rows: Rows,
+    number_rows: Rows,
     sentences: Sequence[str],
-    written: datetime,
+    written_at: datetime,
 ) -> str:
-    """Return the page of the comparison as HTML; `written` is the time in its footer."""
+    """Return the page of the comparison as HTML.
+
+    Args:
+        studies: the studies by letter.
+        settings_rows: table of the settings that differ.
+        number_rows: table of the studies' numbers.
+        sentences: how the studies differ.
+        written_at: time in the footer.
+    """
     letters = [*studies]
     colours = {letter: run_colour(index) for index, letter in enumerate(letters)}
     equity = {
@@ -239,15 +248,15 @@ def _draw_page(
         if study.equity is not None
     }
     charts = equity_charts(equity, colours, "study")
-    result: list[Block] = [*map(Paragraph, sentences), *charts, rows_table(letters, numbers)]
-    result.append(Paragraph(READING, "reading"))
+    result: list[Block] = [*map(Paragraph, sentences), *charts, rows_table(letters, number_rows)]
+    result.append(Paragraph(CERTAINTY_NOTE, "reading"))
     return document(
         f"{len(studies)} studies",
         subtitle=" · ".join(f"{letter}: {study.path}" for letter, study in studies.items()),
         tiles=[],
         sections=[
             Section(title="Result", blocks=result),
-            Section(title="Settings that differ", blocks=[settings_block(letters, settings)]),
+            Section(title="Settings that differ", blocks=[settings_block(letters, settings_rows)]),
         ],
-        footer=f"Written by Flatwater from the studies' folders, {written:%Y-%m-%d %H:%M %Z}.",
+        footer=f"Written by Flatwater from the studies' folders, {written_at:%Y-%m-%d %H:%M %Z}.",
     )

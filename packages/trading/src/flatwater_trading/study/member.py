@@ -72,11 +72,11 @@ def check_study(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def plan_member(base: PanelSettings, folds: int) -> Plan:
-    """Plan the memory of the largest run of a study."""
+def plan_largest_run(base: PanelSettings, folds: int) -> Plan:
+    """Plan the memory of the largest run of a study with a number of folds."""
     config = check_settings(base).config
     days = len(read_run_panel(config).dates)
-    largest_fold = find_folds(config, days, folds)[-1]
+    largest_fold = find_folds(config, days, folds)[-1]  # the last fold has the most days
     return plan_of_fold(config, largest_fold)
 
 

@@ -47,7 +47,7 @@ class StudyFolder(Folder):
         """Return the folder of the run of a fold and a seed."""
         return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
 
-    def search(self, fold: int) -> Path:
+    def search_folder(self, fold: int) -> Path:
         """Return the folder of the sweep that searches for the settings of a fold."""
         return self.path / f"fold-{fold:02}-search"
 

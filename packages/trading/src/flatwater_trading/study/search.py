@@ -50,13 +50,14 @@ def search_fold(
         program: command of a trial's process.
         progress: progress of the study, which counts the rounds of the trials.
     """
+    # With the study's name in the mirror's URL, as the sweeps of other studies have the same names.
     base = extend_mirror_url(opened_study.base, opened_study.folder.path)
     order = SweepOrder(
         config=fold_config(base, fold, opened_study.base.seed),
         space=opened_study.folder.space,
         trials=opened_study.setup.trials,
-        folder=opened_study.folder.search(fold.number),
-        prune=True,
+        folder=opened_study.folder.search_folder(fold.number),
+        prune=True,  # trials that fall behind the others are stopped
         # No more than when the study began, as the settings of trials depend on it.
         at_once=min(opened_study.jobs, opened_study.setup.trials_at_once),
     )

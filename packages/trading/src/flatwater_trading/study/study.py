@@ -201,7 +201,7 @@ def study_progress(study: OpenedStudy, members: Sequence[StudyRun]) -> RoundProg
     """Return the progress of a study as it was left: rounds of its runs, and of the trials of its searches."""
     folds, trials, rounds = study.setup.folds, study.setup.trials, study.base.rounds
     rounds_done = sum(recorded_rounds(member.run) for member in members)
-    rounds_done += sum(rounds_of_trials(study.folder.search(fold)) for fold in range(1, folds + 1))
+    rounds_done += sum(rounds_of_trials(study.folder.search_folder(fold)) for fold in range(1, folds + 1))
     # A trial has as many rounds as a run.
     return RoundProgress(rounds=(len(members) + folds * trials) * rounds, done=rounds_done)
 

@@ -87,11 +87,12 @@ def build_hindsight_members(_config: AlgorithmConfig, nets: Networks, setting: S
 
 
 def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """Return the gain at a sale target in [-1, 1], linear between the gains at the G targets that were resolved."""
+    """Return the gain at any sale target in [-1, 1], linear between the known gains at G evenly spaced targets."""
     last = gain.shape[-1] - 1
-    # 0 at the first resolved target, `last` at the last.
+    # 0 at target -1, `last` at target 1.
     position = (target + 1) / 2 * last
-    # Detached, so that the gradient by the target is the slope between its two neighbours.
+    # Detached, so that the gradient by the target is the slope between its two neighbours. With a single known
+    # gain, both neighbours are it.
     lower_index = position.detach().floor().clamp(0, max(0, last - 1)).long().unsqueeze(-1)
     upper_index = (lower_index + 1).clamp(max=last)
     lower_gain, upper_gain = gain.gather(-1, lower_index), gain.gather(-1, upper_index)

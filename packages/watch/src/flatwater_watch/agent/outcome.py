@@ -82,12 +82,12 @@ class Outcome:
         return cls(state, size, tuple(record["known"]), tuple(record["next"]))
 
 
-def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
+def split_by_share(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
     """Split findings into large findings, which get a row each in a report, and small findings, which share a row.
 
-    All findings count as large unless one of bytes that fails a build is among the large ones. Small findings are
-    common: a compiler fills registries of its own, each with 1 % of the growth. And a finding may become small later:
-    its rate over all censuses may be smaller than its rate over the first two.
+    Findings are split only if one of the large ones is a leak of bytes that fails a build; else all count as large.
+    Small findings are common: a compiler fills registries of its own, each with 1 % of the growth. And a finding may
+    become small later: its rate over all censuses may be smaller than its rate over the first two.
     """
     small_findings = [
         finding
@@ -97,7 +97,7 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
     large_findings = [finding for finding in findings if finding not in small_findings]
     large_verdicts = [VERDICTS[finding.verdict] for finding in large_findings]
     has_large_leak = any(verdict.is_of_bytes and verdict.fails_build for verdict in large_verdicts)
-    # A small leak keeps its row if the large findings are only buffers that are being filled and the like.
+    # Else a small leak keeps its row, as the large findings are only buffers that are being filled, and the like.
     return (large_findings, small_findings) if has_large_leak else (list(findings), [])
 
 

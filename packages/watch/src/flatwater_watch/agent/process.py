@@ -264,7 +264,7 @@ class ProcessWatch:
             self._check_resets_(now)
         if not tracing:
             self._append_sample_(reading, now - self._schedule.began)
-            self._request_census(reading)
+            self._take_census_if_due(reading)
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
         return new_findings
 
@@ -307,12 +307,13 @@ class ProcessWatch:
         children = measure_workers_(self._workers, step)
         return take_reading_(step, self._allocator, self._filling_arrays, children, limit=self._limit, rates=rates)
 
-    def _request_census(self, reading: Reading) -> None:
-        """Ask for a census when growth has doubled, which may be a new array, or when the sizes of owners are due."""
+    def _take_census_if_due(self, reading: Reading) -> None:
+        """Take a census if one is affordable, and growth outside of owners has doubled, or owners' sizes are due."""
         unowned_growth = reading.resident - self._samples[0].reading.resident - reading.owned_bytes
+        # Since the last census. A new array may hold it.
         has_doubled = unowned_growth >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
-        owners_due = reading.step >= self._census_history.next_step and bool(self._found_owners())
-        if (has_doubled or owners_due) and self._monitor.censuses.is_affordable:
+        owner_sizes_are_due = reading.step >= self._census_history.next_step and bool(self._found_owners())
+        if (has_doubled or owner_sizes_are_due) and self._monitor.censuses.is_affordable:
             self._monitor.take_census()
 
     def _on_census(self, step: int, census: Census) -> None:
@@ -324,7 +325,7 @@ class ProcessWatch:
         if self._samples:
             last_reading = self._samples[-1].reading
             unowned_growth = last_reading.resident - self._samples[0].reading.resident - last_reading.owned_bytes
-            # `_request_census` asks for the next census at twice this number.
+            # `_take_census_if_due` takes the next census at twice this number.
             self._growth_at_census = max(unowned_growth, FILLING.large_array_bytes // 2)
 
     def _take_last_census_(self) -> None:

@@ -195,13 +195,13 @@ def _takes_one_argument(method: Any) -> bool:
 # --- servers ---
 
 
-def _request_preparer(owner: str, name: str) -> Callable[[ModuleType], None]:
-    """Return a function that prepares a server's module: calls of the method `owner.name` count as requests."""
+def _request_counter_installer(class_name: str, method_name: str) -> Callable[[ModuleType], None]:
+    """Return a function that wraps a method in a loaded module of a server, so that each call counts as a request."""
 
-    def prepare(module: ModuleType) -> None:
+    def install_counter(module: ModuleType) -> None:
         """Count a request at each call of the method, if the class has it as a function."""
-        cls = vars(module).get(owner)
-        method = None if cls is None else vars(cls).get(name)
+        cls = vars(module).get(class_name)
+        method = None if cls is None else vars(cls).get(method_name)
         if type(method) is not FunctionType:
             return
 
@@ -210,9 +210,9 @@ def _request_preparer(owner: str, name: str) -> Callable[[ModuleType], None]:
             _COUNTERS[REQUEST].count_call()
             return method(*args, **kwargs)
 
-        setattr(cls, name, functools.update_wrapper(count_request, method))
+        setattr(cls, method_name, functools.update_wrapper(count_request, method))
 
-    return prepare
+    return install_counter
 
 
 _UVICORN = ("h11_impl", "httptools_impl", "zttp_impl", "zttp_h2_impl")
@@ -227,7 +227,7 @@ _SERVERS = (
     ("http.server", "BaseHTTPRequestHandler", "parse_request"),
 )
 _PREPARATIONS: dict[str, Callable[[ModuleType], None]] = {
-    **{module: _request_preparer(owner, name) for module, owner, name in _SERVERS},
+    **{module: _request_counter_installer(cls, method) for module, cls, method in _SERVERS},
     "torch.optim.optimizer": _prepare_optimizers,
     "torch.utils.data.dataloader": _prepare_loaders,
     "gymnasium.core": _prepare_envs,

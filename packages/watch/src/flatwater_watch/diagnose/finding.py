@@ -121,7 +121,7 @@ class Finding:
         finding = cls(
             **fields | typed_values | {"made_at": None if site_fields is None else AllocationSite(**site_fields)}
         )
-        _check_types(finding)
+        _check_values(finding)
         return finding
 
     @property
@@ -138,8 +138,8 @@ class Finding:
         return self.plateau_step is None or self.limit_step < self.plateau_step
 
 
-def _check_types(finding: Finding) -> None:
-    """Check the values of a finding that was read from a file; raise TypeError or ValueError."""
+def _check_values(finding: Finding) -> None:
+    """Check types and values of a finding that was read from a file; raise TypeError or ValueError."""
     values = vars(finding)
     if finding.verdict not in VERDICTS:
         raise ValueError(f"verdict = {finding.verdict!r}: expected one of {', '.join(VERDICTS)}")

@@ -60,24 +60,27 @@ class Garbage(NamedTuple):
     is_frozen: bool = False
     """Whether `gc.freeze` hides most of it from the collector, which never frees it."""
 
-    def is_ordinary_gc_backlog(self, swing: float, fall: float = 0.0) -> bool:
+    def is_ordinary_gc_backlog(self, swing: float, largest_fall: float = 0.0) -> bool:
         """Return whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
 
         Args:
-            swing: difference of the most and the least bytes of the process: the garbage between two collections, if
+            swing: most minus least bytes of the process: roughly the garbage that gathers between two collections, if
                 garbage is much of it.
-            fall: most bytes that were freed at once.
+            largest_fall: most bytes that were freed at once.
         """
-        # If a collection has freed half as much before, the swing is the better forecast: the collector's count falls
-        # with each object that is freed, so that the forecast by the count is too large.
-        has_freed_half = 2 * fall >= self.young_bytes
-        forecast_bytes = swing if has_freed_half else max(swing, self.forecast_young_bytes)
-        # Bytes of the garbage when it is freed: between its bytes now and a few times as many.
-        expected_bytes = max(self.young_bytes, min(forecast_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
         is_mostly_young = 2 * self.young_bytes > self.bytes
-        is_freed_soon = is_mostly_young and expected_bytes < COLLECTING.reported_young_bytes
+        young_bytes_when_freed = self._expected_young_bytes(swing, largest_fall)
+        is_freed_soon = is_mostly_young and young_bytes_when_freed < COLLECTING.reported_young_bytes
         is_small = self.collector_is_on and self.bytes < COLLECTING.harmless_bytes
         return not self.is_frozen and (is_freed_soon or is_small)
+
+    def _expected_young_bytes(self, swing: float, largest_fall: float) -> float:
+        """Return the bytes of young garbage when the next collection frees it: those now, or a few times as many."""
+        # If one collection has already freed half of today's young bytes, the swing is the better forecast: the
+        # collector's count falls with each object that is freed, so that the forecast by the count is too large.
+        has_freed_half = 2 * largest_fall >= self.young_bytes
+        forecast_bytes = swing if has_freed_half else max(swing, self.forecast_young_bytes)
+        return max(self.young_bytes, min(forecast_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
 
     @property
     def is_suspect(self) -> bool:

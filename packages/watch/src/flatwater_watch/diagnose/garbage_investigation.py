@@ -164,11 +164,13 @@ def search_garbage_at_end_(
         tracer: tracer of the monitor; None if it has none.
         step: latest step.
     """
-    case = Investigation(lines, proven=True)  # of its own, with nothing from earlier searches
-    start_search_(case, roots, tracer, step)
-    search = case.garbage_search
+    # A case of its own, with nothing from earlier searches. Its count of frozen objects is 0, so that any objects that
+    # the program has frozen may be garbage as well.
+    search_case = Investigation(lines)
+    start_search_(search_case, roots, tracer, step)  # sets `garbage_search`, if the process can be forked
+    search = search_case.garbage_search
     garbage = search.garbage() if search is not None and search.is_done(CASE.last_search_seconds) else None
-    stop_search_(case)
+    stop_search_(search_case)
     if garbage is not None and garbage.made_at is not None:
         lines[GARBAGE_OWNER] = garbage.made_at
     return garbage

@@ -17,10 +17,11 @@ from flatwater_watch.diagnose.hops import (
 from flatwater_watch.diagnose.item_growth import ITEM_KINDS, TRACEABLE_KINDS
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
-from flatwater_watch.heap.census import Census, Holding
+from flatwater_watch.heap.census import Census, CompletedCensus, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
+from flatwater_watch.heap.modules import imported_module_count
 from flatwater_watch.heap.raw import full_name, is_a
-from flatwater_watch.heap.roots import THREADS_TABLE, Callback, Roots, lies_in_library_call
+from flatwater_watch.heap.roots import THREADS_TABLE, Callback, Roots, lies_in_library_call, lies_in_registry
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -54,8 +55,8 @@ class Investigation:
 
     lines: dict[str, AllocationSite]
     """Allocating lines by owner, from traces of this investigation or an earlier one."""
-    first_census: Census | None = None
-    """The first census; None until it is taken."""
+    baseline_census: Census | None = None
+    """The first census, with containers that came later; None until it is taken."""
     first_step: int = 0
     """Step at which the first census began."""
     module_count: int = 0
@@ -165,6 +166,31 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
     if new_holders.holders:
         case.lengths = None
     return new_holders
+
+
+def find_owners_since_baseline_(
+    case: Investigation, baseline_census: Census, completed_census: CompletedCensus, rate: float
+) -> list[Owner]:
+    """Return the owners that grew since the case's baseline, and record the containers that it reached.
+
+    Args:
+        case: investigation with the baseline.
+        baseline_census: the case's `baseline_census`.
+        completed_census: census that is compared with it.
+        rate: bytes per step that are to be explained.
+    """
+    # Containers that lay on the same path at the first census.
+    case.reached_ids = frozenset(
+        id(container)
+        for path, container in completed_census.census.containers.items()
+        if path in baseline_census.holdings
+    )
+    steps = completed_census.step - case.first_step
+    owners = find_grown_owners(baseline_census, completed_census.census, rate, steps, seeks_handles=case.seeks_handles)
+    # A program that still imports modules fills registries, once.
+    if imported_module_count() > case.module_count + CASE.maximum_modules_loaded:
+        owners = [owner for owner in owners if not lies_in_registry(owner.path)]
+    return owners
 
 
 def find_grown_owners(

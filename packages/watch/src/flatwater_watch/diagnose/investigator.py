@@ -21,7 +21,7 @@ from flatwater_watch.diagnose.garbage_investigation import (
 from flatwater_watch.diagnose.investigation import (
     Investigation,
     collect_owners_evidence_,
-    find_grown_owners,
+    find_owners_since_baseline_,
     larger_contents,
     missing_since_lengths,
     record_first_owner_,
@@ -43,7 +43,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
 from flatwater_watch.heap.libraries import CLIMB_RATIO, HeapPrice, heap_lengths
 from flatwater_watch.heap.modules import imported_module_count
-from flatwater_watch.heap.roots import Roots, lies_in_registry
+from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -197,7 +197,7 @@ class Investigator:
             return None
         self._case.first_step = completed_census.step
         # Without objects: nothing of the program may live longer until the second census.
-        self._case.first_census = completed_census.census.without_objects()
+        self._case.baseline_census = completed_census.census.without_objects()
         self._case.module_count, self._case.frozen_count = imported_module_count(), gc.get_freeze_count()
         return CaseEvent.CENSUS_COMPLETE
 
@@ -254,7 +254,7 @@ class Investigator:
         if traces_garbage:
             causes = [cause for cause in case.last_evidence if cause.owner != GARBAGE_OWNER]
         elif not case.has_new_line:
-            causes = self._compare_owners(case, self._process_growth(reading), self._growth_slope)
+            causes = self._compare_with_first_census_(case, self._process_growth(reading), self._growth_slope)
         case.has_new_line = False
         if causes is None:
             return None
@@ -442,22 +442,18 @@ class Investigator:
         if self._tracer is not None:
             self._tracer.stop()
 
-    def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
-        """Return evidence on containers that grew since the case's first census; None while another is under way."""
+    def _compare_with_first_census_(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
+        """Return evidence on containers that grew since the case's first census; None while another is under way.
+
+        Updates the case: the containers that it reached, its baseline, and its first-ranked owner.
+        """
         completed_census = self.censuses.advance_census_()
-        if completed_census is None or case.first_census is None or completed_census.step <= case.first_step:
+        if completed_census is None or case.baseline_census is None or completed_census.step <= case.first_step:
             return None
-        first_holdings, containers = case.first_census.holdings, completed_census.census.containers
-        case.reached_ids = frozenset(id(container) for path, container in containers.items() if path in first_holdings)
-        steps = completed_census.step - case.first_step
-        owners = find_grown_owners(
-            case.first_census, completed_census.census, slope.per_step, steps, seeks_handles=case.seeks_handles
-        )
-        # A program that still imports modules fills registries, once.
-        if imported_module_count() > case.module_count + CASE.maximum_modules_loaded:
-            owners = [owner for owner in owners if not lies_in_registry(owner.path)]
-        if case is not self._first_case:  # the first case gives leads at the end, which no trace follows
-            case.first_census = census_with_new_containers(case.first_census, completed_census.census)
+        owners = find_owners_since_baseline_(case, case.baseline_census, completed_census, slope.per_step)
+        # The first case is compared only at the end, with its original census: it gives leads, which no trace follows.
+        if case is not self._first_case:
+            case.baseline_census = census_with_new_containers(case.baseline_census, completed_census.census)
             if owners:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)

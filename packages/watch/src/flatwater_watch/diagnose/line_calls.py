@@ -163,7 +163,7 @@ class LineObjects:
             owner = owner._replace(name=code_name(path).text or class_name(owner.kind))
         elif not path:
             path = f"{function_name(code)}() in {file_name(code.co_filename)}: {owner.name}"
-        return LineUse(advice or _removing_advice(owner, code), path, class_name(owner.kind))
+        return LineUse(advice or _removal_advice(owner, code), path, class_name(owner.kind))
 
     def _find_owner(self, objects: list[_LineObject]) -> _LineObject | None:
         """The one object that the line calls, or else names, that stays and may keep memory; None if none is sure."""
@@ -256,16 +256,22 @@ def _releasing_methods(line_object: _LineObject, code: CodeType) -> tuple[str, .
     return tuple(written_call(line_object.name, name, methods[name], is_class=True) for name in names[:MAXIMUM_CALLS])
 
 
-def _removing_advice(owner: _LineObject, code: CodeType) -> str:
-    """The advice for an object that keeps memory of C and goes on, by its methods that let go of what it keeps."""
-    methods = class_namespace(owner.kind, _WITHOUT_MEMORY_OF_C)
+def _removal_advice(line_object: _LineObject, code: CodeType) -> str:
+    """Return the advice for a long-lived object whose C code keeps memory.
+
+    It names the methods that remove what the object keeps, of those that the code does not call.
+    """
+    methods = class_namespace(line_object.kind, _WITHOUT_MEMORY_OF_C)
     names = [name for name in methods if releasing_word(name) in _REMOVING and callable(methods[name])]
     unused_names = [name for name in names if name not in code.co_names]
-    library = full_name(owner.kind)[0].partition(".")[0]
-    calls = written_calls(owner.name, methods, unused_names, frozenset(code.co_names), is_class=True)
+    library = full_name(line_object.kind)[0].partition(".")[0]
+    code_names = frozenset(code.co_names)  # a method that undoes one of these comes first
+    calls = written_calls(line_object.name, methods, unused_names, code_names, is_class=True)
     if not calls:
-        instruction = f"Make `{owner.name}` anew when a job is done, or bound what it keeps where it is made."
-        return f"{instruction} No call of {library} that lets go was found."
+        fallback_sentence = (
+            f"Make `{line_object.name}` anew when a job is done, or bound what it keeps where it is made."
+        )
+        return f"{fallback_sentence} No call of {library} that lets go was found."
     return LibraryTable(library, calls).advice
 
 

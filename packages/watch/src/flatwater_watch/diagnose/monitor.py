@@ -205,13 +205,13 @@ class Monitor(Investigator):
             latest: census from `take_whole_census`; None takes one.
         """
         completed_census = latest or self.take_whole_census()
-        first = self._first_case.first_census
+        first = self._first_case.baseline_census
         return [] if completed_census is None or first is None else root_gains(first, completed_census.census)
 
     @property
     def first_census_end(self) -> int:
         """Step at which the last object of the first census was read; 0 without one."""
-        first = self._first_case.first_census
+        first = self._first_case.baseline_census
         return 0 if first is None else max((holding.step for holding in first.holdings.values()), default=0)
 
     def take_whole_census(self) -> CompletedCensus | None:
@@ -253,7 +253,7 @@ class Monitor(Investigator):
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
         """Return whether the garbage is an ordinary backlog: small so far, or freed while it is small."""
         # An infinite fall, as at the end of a program no forecast of further garbage counts.
-        return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, fall=inf) or is_negligible(
+        return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, largest_fall=inf) or is_negligible(
             sawtooth, garbage.bytes
         )
 
@@ -282,16 +282,16 @@ class Monitor(Investigator):
             open_bytes: bytes without a cause, which are divided over the new items.
             latest: census from `take_whole_census`.
         """
-        baseline = self._first_case
+        first_case = self._first_case
         if (
             self._latest_reading is None
             or latest is None
-            or baseline.first_census is None
-            or latest.step <= baseline.first_step
+            or first_case.baseline_census is None
+            or latest.step <= first_case.first_step
         ):
             return []
-        owners = find_handles(baseline.first_census, latest.census, open_bytes)
-        rate = open_bytes / (latest.step - baseline.first_step)
+        owners = find_handles(first_case.baseline_census, latest.census, open_bytes)
+        rate = open_bytes / (latest.step - first_case.first_step)
         drift = Slope(per_step=rate, low=rate, high=rate)  # no bounds are known
         growth = self._process_growth(self._latest_reading)
         return self._record_evidence(collect_owners_evidence_(self._case, None, owners, growth=growth, drift=drift))
@@ -303,14 +303,15 @@ class Monitor(Investigator):
         """
         if (
             self._latest_reading is None
-            or self._first_case.first_census is None
+            or self._first_case.baseline_census is None
             or self._latest_reading.step <= self._first_case.first_step
         ):
             return []
         self.censuses.discard_()
         self.censuses.slice_seconds = inf
         slope = recent_slope(self._history.unaccounted)
-        causes = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
+        growth = self._process_growth(self._latest_reading)
+        causes = self._compare_with_first_census_(self._first_case, growth, slope) or []
         step = self._latest_reading.step
         # Without bounded containers that are full by now.
         growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)

@@ -104,7 +104,7 @@ class ReleaseSearch(NamedTuple):
         names = []
         for name, value in list(namespace.items()):  # a list, as another thread may add names meanwhile
             if releasing_word(name):
-                is_releasing = self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
+                is_releasing = self.releases(value) or (self._is_library_c_function(value) and self._is_likely(name))
             else:
                 is_releasing = (self.accepts_any_name or _undoes(name, self.user_names)) and self._removes(name, value)
             if is_releasing:
@@ -166,8 +166,9 @@ class ReleaseSearch(NamedTuple):
             return dict.get(function.__globals__, name)
         return self.class_namespace.get(name) if receiver_names == {SELF} else None
 
-    def _is_of_c(self, value: Any) -> bool:
-        """Return whether a value is the library's function or method of C, whose code cannot be read."""
+    def _is_library_c_function(self, value: Any) -> bool:
+        """Return whether a member of the library's class or module is written in C, so that its code cannot be read."""
+        # Members come from the library's own class: any method of C among them is the library's.
         if type(value) is MethodDescriptorType:
             return True
         module = value.__module__ if type(value) is BuiltinFunctionType else None

@@ -79,7 +79,7 @@ def _read_thinned_columns_(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa
     """Read the columns of readings by name; if long columns are thinned, append a sentence on that to `notes`.
 
     Raises:
-        ValueError: the series are not an object.
+        ValueError: the value is not a JSON object of columns.
     """
     try:
         columns = _OBJECT_DECODER.decode(value)
@@ -87,10 +87,12 @@ def _read_thinned_columns_(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa
         raise ValueError(f"its series are not columns ({fault})") from fault
     thinned_columns = {}
     for name, column in columns.items():
+        # One value in `stride` is kept: all of them if it is 1.
         thinned_columns[name], stride = _thin_column(bytes(column))
-        note = f"readings between: of this record one in {stride} is read"
-        if stride > 1 and note not in notes:
-            notes.append(note)
+        if stride > 1:
+            note = f"readings between: of this record one in {stride} is read"
+            if note not in notes:  # one sentence for all columns of a stride
+                notes.append(note)
     return thinned_columns
 
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_size
+from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_share
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import (
     LABEL_WIDTH,
@@ -47,7 +47,7 @@ def terminal_lines(
     outcome = Outcome.from_json(summary["outcome"])
     yield from summary_head(summary)
     yield from _unexplained_lines(outcome)
-    large_findings, small_findings = split_by_size(findings)
+    large_findings, small_findings = split_by_share(findings)
     for finding in large_findings[: OWNING.maximum_printed_findings]:
         yield ""
         if (finding.verdict, finding.owner) in printed_keys:

@@ -140,7 +140,7 @@ def grown_holders(
     # Reversed, so that a module with two names gets the first.
     spaces = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
     item_gains = _largest_gains(earlier_lengths, frozen, known_ids, spaces)
-    byte_gains = [(gain * _item_bytes(container), container) for gain, container in item_gains]
+    byte_gains = [(gain * _mean_item_bytes(container), container) for gain, container in item_gains]
     byte_gains.sort(key=_gain, reverse=True)
     is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
     containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_enough else []
@@ -250,13 +250,14 @@ def _module_spaces() -> dict[str, dict[str, Any]]:
     }
 
 
-def _item_bytes(container: Any) -> int:
-    """Estimate the mean bytes of a container's item, with the objects below it, from its newest items; 1 for a buffer.
+def _mean_item_bytes(container: Any) -> int:
+    """Estimate the mean bytes of a container's item, with the objects below it, from its newest items.
 
     A few children stand for all of a large object; an object that several items share counts once.
     """
     items = read_stable(_newest_items, container)
     seen_ids, size = set[int](), 0.0
+    # Each object with the number of objects that it stands for.
     weighted_objects: list[tuple[Any, float]] = [(item, 1.0) for item in items]
     for obj, weight in weighted_objects:  # the list grows inside the loop: breadth-first
         # Modules, functions and frames are no part of an item: they lead to most of the program.
@@ -265,11 +266,12 @@ def _item_bytes(container: Any) -> int:
         seen_ids.add(id(obj))
         figures = array_figures(obj)
         size += weight * (own_size(obj) + (0 if figures is None else figures.bytes))
+        # What a class refers to belongs to no single item.
         if len(weighted_objects) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
             children = gc.get_referents(obj)
             sample = children[evenly_spaced_slice(len(children), WEIGHED_CHILDREN)]
             weighted_objects += [(child, weight * len(children) / len(sample)) for child in sample]
-    return round(size) // len(items) if items else 1
+    return round(size) // len(items) if items else 1  # 1: empty, or a buffer, whose items are no objects
 
 
 def _newest_items(container: Any) -> list[Any]:

@@ -146,19 +146,23 @@ def _task_coroutine(task: Any) -> Any:
     return instance_dict(task).get("_coro") or c_attribute(task, "coro")
 
 
-def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of those that it awaits, outermost first, up to an object of C."""
+def _awaited_frames(awaitable: Any) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine and of those that it awaits, outermost first.
+
+    It ends at an object without a frame of Python, or after `MAXIMUM_DEPTH` links.
+    """
     for _ in range(MAXIMUM_DEPTH):
         frame: FrameType | None = None
-        if type(waiting) is CoroutineType:
-            frame, waiting = waiting.cr_frame, waiting.cr_await
-        elif type(waiting) is GeneratorType:
-            frame, waiting = waiting.gi_frame, waiting.gi_yieldfrom
-        elif type(waiting) is AsyncGeneratorType:
-            frame, waiting = waiting.ag_frame, waiting.ag_await
-        elif full_name(type(waiting))[1] in _WRAPPER_TYPES:  # it has no frame, and leads to the next generator
+        _, type_name = full_name(type(awaitable))
+        if type(awaitable) is CoroutineType:
+            frame, awaitable = awaitable.cr_frame, awaitable.cr_await
+        elif type(awaitable) is GeneratorType:
+            frame, awaitable = awaitable.gi_frame, awaitable.gi_yieldfrom
+        elif type(awaitable) is AsyncGeneratorType:
+            frame, awaitable = awaitable.ag_frame, awaitable.ag_await
+        elif type_name in _WRAPPER_TYPES:  # it has no frame, and leads to the next generator
             kinds = (AsyncGeneratorType, CoroutineType, GeneratorType)
-            waiting = next((referent for referent in gc.get_referents(waiting) if type(referent) in kinds), None)
+            awaitable = next((referent for referent in gc.get_referents(awaitable) if type(referent) in kinds), None)
         else:
             return
         if frame is not None:

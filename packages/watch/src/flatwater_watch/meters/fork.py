@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from flatwater_watch.meters.fork_warnings import remove_filter
+from flatwater_watch.meters.fork_warnings import remove_filter as remove_hook_filter
 from flatwater_watch.meters.proc import process_cpu_seconds
 from flatwater_watch.meters.system_calls import (
     end_process,
@@ -220,7 +220,8 @@ def _fork_quietly() -> int:
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
             filters.remove(_IGNORED_WARNINGS)
-        remove_filter()  # the one of `fork_warnings`, which its hook has set for this fork
+        # The hook of `fork_warnings`, which runs before each fork, may have set a filter of its own.
+        remove_hook_filter()
 
 
 def _fork_at_exit() -> int:

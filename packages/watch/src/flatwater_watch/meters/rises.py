@@ -54,7 +54,7 @@ class _Rise(NamedTuple):
     times: int
     """Number of rises."""
     is_early: bool
-    """Whether they came before the line of `RiseRecorder.begin`."""
+    """Whether they came before the end line, which `RiseRecorder.begin` is given."""
 
 
 class _LastingRises:
@@ -135,12 +135,17 @@ class _LastingRises:
                 rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
 
     def _find_rises_of_size_(self, size: int) -> tuple[int, ...]:
-        """Return the index of a recent rise of this size; else of a few of nearly this sum, latest first; or none."""
+        """Return the index of the recent rise that these freed bytes end, one of this size.
+
+        Without one, return the indexes of a few recent rises of nearly this sum, latest first, or none. The time of the
+        search for a sum is added to `comparison_events`.
+        """
         rises = self._rises
         recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
-        same = next((index for index in recent if rises[index].size == size), None)
-        if same is not None:
-            return (same,)
+        equal_index = next((index for index in recent if rises[index].size == size), None)
+        if equal_index is not None:
+            return (equal_index,)
+        # Smaller sizes are compared with single rises only.
         return self._find_rises_of_sum_(size, recent) if size >= _LEAST_COMBINED_BYTES else ()
 
     def _find_rises_of_sum_(self, size: int, recent: range) -> tuple[int, ...]:
@@ -192,7 +197,7 @@ class RiseRecorder:
         self._running_line: LinePlace | None = None
         """The user's line that runs."""
         self._early_end: tuple[str, int] | None = None
-        """The file and line up to which a rise is early, the end line; None if all rises are early."""
+        """The end line, as file and line: rises are early until its function is past it; None if all are early."""
         self._holds_end_by_code: dict[CodeType, bool] = {}
         """Whether the end line is in a function, by the function's code."""
         self._end_function_line: int | None = None
@@ -203,7 +208,9 @@ class RiseRecorder:
         """Resident bytes other than the allocator's at the beginning."""
         self._bytes_at_last_event = (0, 0)
         """Bytes handed out, and resident bytes, as `_bytes_in_use` returns them."""
-        self._event_count = self._maximum_events = 0
+        self._event_count = 0
+        self._maximum_events = 0
+        """Number of events that take `maximum_seconds`; `begin` measures it."""
         self._queries_allocator = True
         """Whether the allocator answers quickly enough to be asked at each line."""
         self._trace_function = _Function(self._on_trace_event)

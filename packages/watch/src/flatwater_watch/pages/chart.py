@@ -151,7 +151,7 @@ class Chart:
     """Places of thin vertical lines."""
 
     @property
-    def vertical(self) -> Axis:
+    def drawn_y_axis(self) -> Axis:
         """The y axis as it is drawn: an axis that is fitted to curves has a minimum span, so that noise looks flat."""
         curves = [mark for mark in self.marks if isinstance(mark, Line) and not mark.stacked]
         values = [value for curve in curves for value in finite_or_none(curve.y) if value is not None]

@@ -37,7 +37,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
     )
     layout = {
         "xaxis": _axis_layout(chart.x),
-        "yaxis": _axis_layout(chart.vertical, decades=highest > MINIMUM_LOG_RATIO * lowest),
+        "yaxis": _axis_layout(chart.drawn_y_axis, decades=highest > MINIMUM_LOG_RATIO * lowest),
         "hovermode": "closest" if is_pointwise else "x unified",
         "barmode": _bar_mode(chart.marks),
         # Gap between bars, as a share of their distance: smaller for rounds, of which there are many.

@@ -74,9 +74,9 @@ class GymnasiumWorld:
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
-        self.beginnings = EpisodeStarts(self.copies, make)
+        self.episode_starts = EpisodeStarts(self.copies, make)
         self._spaces = world_spaces(
-            self._reader, self._actions, envs=envs, steps=steps, masked=masked, kept=self.beginnings.state_bytes
+            self._reader, self._actions, envs=envs, steps=steps, masked=masked, kept=self.episode_starts.state_bytes
         )
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checks_observations = not allow_nan and bool(self._reader.measures)
@@ -142,7 +142,7 @@ class GymnasiumWorld:
             UserCodeError: a copy's `reset` failed, its result is not as the interface says, or its spaces have changed.
             RunError: there is no mask of the length that is expected.
         """
-        self.beginnings.record_starts_(env_mask)
+        self.episode_starts.record_starts_(env_mask)
         for env in np.flatnonzero(env_mask):
             # 32 bits of the seed, as NumPy's older generators take no more.
             observation, info = self._reset_copy(self.copies[env], int(seeds[env]) % 2**32)

@@ -59,7 +59,9 @@ class PettingZooWorld(PettingZooCopies):
     def __init__(
         self, make: Callable[[], Any], title: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False
     ) -> None:
-        """Build the copies; the arguments are those of `GymnasiumWorld`.
+        """Build the copies, and group the agents by equal spaces; the arguments are those of `GymnasiumWorld`.
+
+        Each group is a kind of agents, with its own part of the arrays.
 
         Raises:
             ConfigError: the environment has no agents, or its agents cannot act in one world.
@@ -69,13 +71,13 @@ class PettingZooWorld(PettingZooCopies):
         has_choices = any(not isinstance(action, Box) for _, action in self._agent_spaces.values())
         # A reset shows which agents have masks; actions that are numbers have none.
         infos = self._reset_copy(self._copies[0], seed=0)[1] if has_choices else {}
-        self.beginnings = EpisodeStarts(self._copies, make)
+        self.episode_starts = EpisodeStarts(self._copies, make)
         groups = self._group_agents(infos)
-        names = name_kinds([[*map(str, group)] for group in groups])
-        parts = [self._make_part(name, agents, config, infos) for name, agents in zip(names, groups, strict=True)]
-        if len(parts) == 1:
+        kind_names = name_kinds([[*map(str, group)] for group in groups])
+        parts = [self._make_part(name, agents, config, infos) for name, agents in zip(kind_names, groups, strict=True)]
+        if len(parts) == 1:  # the world's arrays are the kind's own
             self.native, self._spaces = parts[0].native, parts[0].kind.spaces
-        else:
+        else:  # the kinds share the world's arrays, each in rows of its own
             self._spaces = join_kinds([part.kind for part in parts], title)
             parts = [part._replace(rows=KindRows(part.kind, self._spaces)) for part in parts]
         self._parts = parts
@@ -84,7 +86,8 @@ class PettingZooWorld(PettingZooCopies):
         """Part of each agent, in the order of `_agents`."""
         self._is_over = np.zeros((2, envs, len(self._agents)), np.bool_)
         """Whether each agent has terminated, and whether it was truncated, bool [2, E, A]."""
-        self._limit, self.infos = StepLimit(envs, self._spaces.steps), [dict[str, Any]() for _ in range(envs)]
+        self._limit = StepLimit(envs, self._spaces.steps)
+        self.infos = [dict[str, Any]() for _ in range(envs)]
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checked_parts = [part for part in parts if not allow_nan and part.reader.measures]
 
@@ -125,7 +128,7 @@ class PettingZooWorld(PettingZooCopies):
             agents=len(agents),
             steps=config.steps or MAXIMUM_STEPS,
             masked=has_masks and actions.bounds is None,
-            kept=self.beginnings.state_bytes,
+            kept=self.episode_starts.state_bytes,
         )
         places = tuple(self._agents.index(agent) for agent in agents)
         kind = AgentKind(
@@ -152,7 +155,7 @@ class PettingZooWorld(PettingZooCopies):
             RunError: there is no mask of the length that is expected.
         """
         self._is_over[:, env_mask] = False
-        self.beginnings.record_starts_(env_mask)
+        self.episode_starts.record_starts_(env_mask)
         for env in np.flatnonzero(env_mask):
             # 32 bits of the seed, as NumPy's older generators take no more.
             observations, infos = self._reset_copy(self._copies[env], int(seeds[env]) % 2**32)

@@ -132,10 +132,10 @@ class TurnsWorld(PettingZooCopies):
         self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of each agent."""
         self._reader = self.native.env_reader
-        self.beginnings = EpisodeStarts(self._copies, make)
+        self.episode_starts = EpisodeStarts(self._copies, make)
         steps = config.steps or MAXIMUM_STEPS
         self._spaces = world_spaces(
-            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
+            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.episode_starts.state_bytes
         )
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
@@ -201,7 +201,7 @@ class TurnsWorld(PettingZooCopies):
             UserCodeError: a copy's `reset`, `last` or `step` failed, or its result is not as the interface says.
             RunError: there is no mask of the length that is expected.
         """
-        self.beginnings.record_starts_(env_mask)
+        self.episode_starts.record_starts_(env_mask)
         self._learner_sides[env_mask] = learner_sides(seeds, self.sides)[env_mask]
         self._opponent_turns.opponents[env_mask] = (
             opponent_numbers(seeds)[env_mask] if self.opponents is not None else AT_RANDOM

@@ -29,19 +29,21 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.json_values import convert_to_type
 
 
-def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPolicy:
+def make_trained_policy(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPolicy:
     """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run.
 
     The folder is passed to such a function of every recipe; this one needs nothing from it.
     """
-    setup, learner = run.trainer.setup, run.trainer.run.learner
+    setup, population = run.trainer.setup, run.trainer.run
+    learner = population.learner
     actor, critic = setup.nets.actor, setup.nets.critic
     # The last row is the champion's. It is copied, so that the run with all its members can be freed.
     weights = _member_weights(learner.actor[-1:].clone(), actor.layout, prefix="")
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
     for number, rows in enumerate(critics):
         weights |= _member_weights(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
-    return build_champion(actor, setup.spaces, find_native_spaces(run.trainer.evaluator.world), weights)
+    native = find_native_spaces(run.trainer.evaluator.world)  # None if the world has no spaces of Gymnasium
+    return build_champion(actor, setup.spaces, native, weights)
 
 
 CRITIC = "critic."

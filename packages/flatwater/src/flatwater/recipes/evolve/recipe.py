@@ -35,7 +35,7 @@ EVOLVE = Recipe(
     """,
     plan=lazy_function("flatwater.recipes.evolve.run:plan"),
     compose=lazy_function("flatwater.recipes.evolve.run:compose"),
-    policy=lazy_function("flatwater.recipes.evolve.policy:make_champion"),
+    policy=lazy_function("flatwater.recipes.evolve.policy:make_trained_policy"),
     rebuild=lazy_function("flatwater.recipes.evolve.policy:rebuild_champion"),
     prepare=lambda config: replace(config, learner=config.learner.for_updates(config.total_updates)),
     layout=LAYOUT,

@@ -30,7 +30,7 @@ from flatwater.runs.run import OnPolicyRun
 from flatwater.runs.scores import return_rows, score_players
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.blocks.opponents import EARLIER, FIRST
-from flatwater.trainers.blocks.round import BlocksTrainer, bind_earlier_, bind_learning, build_trainer
+from flatwater.trainers.blocks.round import BlocksTrainer, bind_earlier_, build_trainer, make_policy_update
 from flatwater.trainers.blocks.state import (
     RANDOM,
     TEACHER,
@@ -233,7 +233,7 @@ def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]
 
     def learn_round_(part: PolicyPart) -> None:
         """Take a round's first update, and the change of the algorithm's state that follows its last update."""
-        bind_learning(part, run)(0)  # the first update, which also computes the advantages
+        make_policy_update(part, run)(0)  # the first update, which also computes the advantages
         # The last update merges the observations' statistics besides, which takes no more than an update.
         advance_state_(part.setup.algorithm, part.setup.config.learner, part.learner, part.rollout)
 

@@ -41,7 +41,7 @@ def build_trainer(
     profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
     evaluator = build_evaluator(setup, run, worlds.held_out, other_players)
-    updates_ = [bind_learning(part, run) for part in policy_parts(setup, run)]  # a function for each policy
+    updates_ = [make_policy_update(part, run) for part in policy_parts(setup, run)]  # a function for each policy
     settings = setup.config.learner.own
 
     def learn_(number: int) -> None:
@@ -78,10 +78,10 @@ def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
     return world
 
 
-def bind_learning(part: PolicyPart, run: BlocksState) -> Callable[[int], None]:
-    """Return the function that takes a policy's update number n of a round.
+def make_policy_update(part: PolicyPart, run: BlocksState) -> Callable[[int], None]:
+    """Return a function that performs update n of a round, n from 0, on one policy.
 
-    Rewards are normalised and the weights of the loss are scheduled, as the settings say.
+    Rewards are normalised, and the weights of the loss follow their schedules, as the settings say.
     """
     setup = part.setup
     config = setup.config.learner
@@ -91,7 +91,7 @@ def bind_learning(part: PolicyPart, run: BlocksState) -> Callable[[int], None]:
         if isinstance(config, TeachingConfig)
         else {}
     )
-    weights = {name: torch.full((), 0.0, device=setup.device) for name in ramps}  # `set_weights_` writes them
+    weights = {name: torch.full((), 0.0, device=setup.device) for name in ramps}  # written by `set_weights_`
 
     def set_weights_() -> None:
         """Write the present weights of imitation and reinforcement, if there is a teacher."""

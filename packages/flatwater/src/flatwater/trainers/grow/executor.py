@@ -148,12 +148,14 @@ class LocalGroupExecutor(executor.LocalExecutor):
     def _act_greedily_(self, group: HostGroup) -> Int[Tensor, "g A"]:
         """Return the policy's likeliest actions, and update the group's memory."""
         network, envs, memory = self._setup.network, group.envs, group.memory
-        # All False, as `begin_` has cleared the memory when the episodes began.
-        starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
+        group_size = memory.shape[1]  # of [2, g, M]
+        # Whether each episode begins: False, as `begin_` has cleared the memory already when the episodes began.
+        starts = torch.zeros(group_size, dtype=torch.bool, device=memory.device)
         with torch.no_grad():
             output = network.run_step(self._weights, observe(envs), memory, starts)
         memory.copy_(output.memory)
-        return network.actions.distribution(output.logits, legal_rows(masks(envs))).mode()
+        legal = legal_rows(masks(envs))  # for each logit, whether its choice is legal
+        return network.actions.distribution(output.logits, legal).mode()
 
 
 def legal_rows(masks: OperationMasks) -> Bool[Tensor, "E R"]:
