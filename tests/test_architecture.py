@@ -227,7 +227,7 @@ OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 MAY_OPEN = {
     **dict.fromkeys(
         (
-            "flatwater_watch/files/safe_read.py::_open_regular",
+            "flatwater_watch/files/regular_files.py::_open_regular",
             "flatwater/storage/folders.py::open_listed_file",
             "flatwater_watch/files/directory.py::open_at_once",
             "flatwater_watch/files/output.py::_open_folder",
@@ -264,7 +264,7 @@ MAY_OPEN = {
     ),
     "flatwater/runs/trackers.py::open_sink": "opens no file",
 }
-"""`module::function` -> why it may open a file itself; all else goes through `safe_read.py` and `storage/`."""
+"""`module::function` -> why it may open a file itself; all else goes through `regular_files.py` and `storage/`."""
 WRITING = {
     "write_object",
     "replace_whole",
@@ -290,7 +290,7 @@ NAMES_FILES = (
 MAY_WRITE = {
     "flatwater_trading/cli/study.py::write_pages": "report.html and study.png in the study's own folder",
     "flatwater_watch/faces/command.py::_save_last_result": "last.json, which no user names",
-    "flatwater_trading/cli/purchase_orders.py::_orders_as_csv": "to stdout",
+    "flatwater_trading/cli/position_orders.py::_orders_as_csv": "to stdout",
 }
 """`module::function` -> why it writes otherwise than by `storage/output.py`."""
 
@@ -554,7 +554,7 @@ READERS = (
         "flatwater_watch/phrases.py",
         "flatwater_watch/pages/",
     ),
-    *("flatwater_watch/files/", "flatwater_watch/faces/page.py", "flatwater_watch/faces/records.py"),
+    *("flatwater_watch/files/", "flatwater_watch/faces/page.py", "flatwater_watch/faces/watch_result.py"),
 )
 IMPORTERS = {
     "find_recipe",

@@ -25,7 +25,8 @@ from flatwater.cli.main import (
     main,
     redirect_command,
 )
-from flatwater.config.toml import dumps_config, to_mapping
+from flatwater.config.mappings import to_mapping
+from flatwater.config.toml import dumps_config
 from flatwater.memory.planner import group_bytes
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.recipe import find_installed_recipe, recipe_names

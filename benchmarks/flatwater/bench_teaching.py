@@ -40,7 +40,7 @@ from fresh import run_fresh
 from listed_teaching import ListedTeaching
 from parts import measure_parts, report_parts
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.game import Game
 from flatwater.envs.foraging.search import SearchTeacher

@@ -23,7 +23,8 @@ import torch
 from rich.console import Console
 
 from flatwater.comparisons.named import compare_named
-from flatwater.config.toml import flat_settings, from_mapping, merge_tables, read_toml, to_mapping
+from flatwater.config.mappings import flat_settings, from_mapping, merge_tables, to_mapping
+from flatwater.config.toml import read_toml
 from flatwater.description import Description
 from flatwater.envs.makers import ENV, find_env_object, hand_over_env, refuse_fixed_number, replace_env_object
 from flatwater.envs.open_envs import close_open_envs

@@ -43,7 +43,7 @@ def lazy_function(place: str) -> Callable[..., Any]:
 
 
 PICTURE, SECTIONS = (
-    lazy_function(f"flatwater.reports.course:{name}") for name in ("course_picture", "course_sections")
+    lazy_function(f"flatwater.reports.learning_charts:{name}") for name in ("course_picture", "course_sections")
 )
 """The default picture and page sections, for recipes that define neither."""
 

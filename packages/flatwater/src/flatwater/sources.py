@@ -13,7 +13,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 
 MAXIMUM_BYTES = 64 << 20
 """Most bytes of a module's file: those in C are large."""

@@ -3,7 +3,7 @@
 import pytest
 
 from flatwater.algorithms.api import Algorithm, find_algorithm
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import ConfigError

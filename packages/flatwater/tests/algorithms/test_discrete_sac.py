@@ -10,7 +10,7 @@ from torch import Tensor
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Networks, Setting, choose_algorithm, read_tally_
 from flatwater.algorithms.discrete_sac import draw_choice, soft_value
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.nets.mlp import MLPValues
 from flatwater.recipes.evolve.agents import SacConfig
 from flatwater.replay.batch import Batch

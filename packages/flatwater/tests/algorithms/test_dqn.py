@@ -11,7 +11,7 @@ from torch.nn.functional import huber_loss
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Members, Networks, Setting, Update, find_algorithm
 from flatwater.algorithms.dqn import random_share
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.nets.mlp import MLPValues
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.agents import DqnConfig

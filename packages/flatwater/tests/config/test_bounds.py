@@ -15,7 +15,8 @@ import flatwater
 from flatwater.algorithms.config import Ramp
 from flatwater.cli.main import command_class
 from flatwater.cli.table import commands
-from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
+from flatwater.config.toml import load_config
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater_trading.panel.config import SyntheticConfig

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.config.toml import dumps_config, from_mapping, load_config, read_toml, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
+from flatwater.config.toml import dumps_config, load_config, read_toml
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.declare import config
 

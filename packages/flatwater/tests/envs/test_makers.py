@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation
 
 from flatwater.config.arguments import read_arguments, write_arguments
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.makers import hand_over_env, name_object
 from flatwater.envs.world import World

@@ -10,7 +10,8 @@ import pytest
 
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.heap.children import CONTAINERS, ContainerSpec, open_object, register_container
+from flatwater_watch.heap.children import open_object
+from flatwater_watch.heap.containers import CONTAINERS, ContainerSpec, register_container
 from flatwater_watch.heap.view import Walk
 
 LIBRARY = """

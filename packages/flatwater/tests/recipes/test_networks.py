@@ -10,7 +10,7 @@ import torch
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.world import Spaces
 from flatwater.named_imports import import_named_module
 from flatwater.nets.config import ActorCriticConfig

@@ -22,7 +22,7 @@ from cross_entropy import SEARCH, SearchConfig
 from flatwater_watch.options.declare import config
 from flatwater_watch.pages.blocks import Table
 from flatwater_watch.pages.chart import Bars, Axis, Chart, Line, round_axis
-from flatwater.reports.course import course_sections
+from flatwater.reports.learning_charts import course_sections
 
 
 @config

@@ -13,7 +13,7 @@ import torch
 from flatwater.api import load
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
-from flatwater.config.toml import to_mapping
+from flatwater.config.mappings import to_mapping
 from flatwater.nets.actor_critic import symlog
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes

@@ -13,7 +13,8 @@ import flatwater as fw
 from flatwater.api import resolve_config
 from flatwater.checkpoints.reader import list_checkpoints
 from flatwater.cli.main import command_class, main
-from flatwater.config.toml import flat_settings, load_config, to_mapping
+from flatwater.config.mappings import flat_settings, to_mapping
+from flatwater.config.toml import load_config
 from flatwater.presets import lookup
 from flatwater.presets.lookup import LEFT_OUT, NEWER, PRESET_FOLDER, SHARED
 from flatwater.recipes.ppo.config import PpoRunConfig

@@ -17,7 +17,7 @@ from synthetic_run import append_line, finding, ledger_line, make_run
 
 from flatwater.description import describe_recipe
 from flatwater.recipes.ppo.recipe import PPO
-from flatwater.reports.course import course_chart, update_charts
+from flatwater.reports.learning_charts import course_chart, update_charts
 from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError

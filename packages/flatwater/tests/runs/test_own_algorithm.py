@@ -13,7 +13,7 @@ import pytest
 import flatwater as fw
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.cli.main import command_class, main
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.sweeps.trial import prepare, train
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import ConfigError

@@ -14,7 +14,7 @@ import pytest
 import flatwater as fw
 from flatwater.algorithms.on_policy_config import BlockAlgorithmConfig, PpoLearnerConfig
 from flatwater.cli.main import command_class, main
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes

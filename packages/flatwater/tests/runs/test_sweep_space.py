@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.config.toml import with_settings
+from flatwater.config.mappings import with_settings
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.sweeps.space import TRIAL_SOURCE, Choices, Range, read_space
 from flatwater_trading.recipe.config import ErlRunConfig

@@ -12,7 +12,7 @@ from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.session import read_config, restore_run
 from flatwater_trading.panel.extension import find_difference

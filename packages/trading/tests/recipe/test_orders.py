@@ -20,7 +20,7 @@ from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater_trading.cli.purchase_orders import purchase_order_sheet
+from flatwater_trading.cli.position_orders import position_order_sheet
 from flatwater_trading.market.config import AccountConfig, EpisodeConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import build_market
 from flatwater_trading.market.orders import MarketClose, Position, decide_orders, split_due_positions
@@ -377,7 +377,7 @@ def test_a_day_without_any_price_is_said_to_be_one(runs: dict[str, Path]) -> Non
     values[-1] = np.nan
     names = [panel.instruments[n] for n in panel.investable]
     closed = build_panel(values=values, dates=panel.dates, instruments=panel.instruments, investable=names)
-    sheet = purchase_order_sheet(fw.load(runs["hindsight"]).orders(closed), ())
+    sheet = position_order_sheet(fw.load(runs["hindsight"]).orders(closed), ())
     assert f"no instrument that is not held has a price on {panel.dates[-1]}" in sheet.lines[0]
 
 

@@ -14,7 +14,7 @@ import flatwater as fw
 from flatwater import main
 from flatwater.checkpoints.manifest import encode_manifest, read_manifest
 from flatwater.comparisons.side_by_side import read_compared_runs, setting_rows
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.reports.records import read_run
 from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import purchases_by_day

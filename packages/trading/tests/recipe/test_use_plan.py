@@ -14,7 +14,7 @@ import torch
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.runs.policy_export import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPORT
 from flatwater.runs.policy_export import LOAD_PHASE, plan_export
 from flatwater.runs.policy_export import export as write_policy

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.state.tree import leaves
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_trading.panel.panel import FEATURES, build_panel, first_days

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from watchers import Silent
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.trainers.loop import train_
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import ErlRun, compose

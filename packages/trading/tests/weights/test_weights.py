@@ -18,7 +18,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.runs.policy_export import export, plan_export
 from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.loop import train_

@@ -7,7 +7,7 @@ from flatwater_watch.faces.context import watch as watch
 from flatwater_watch.faces.freed_objects import expect_freed as expect_freed
 from flatwater_watch.faces.main import main as main
 from flatwater_watch.faces.notebook import load_ipython_extension as load_ipython_extension
-from flatwater_watch.heap.children import register_container as register_container
+from flatwater_watch.heap.containers import register_container as register_container
 from flatwater_watch.series.readings import Reading as Reading
 
 __version__: str

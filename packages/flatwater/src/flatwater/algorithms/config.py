@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.config.code import Code
 from flatwater.config.convert import did_you_mean
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.named_imports import import_object
 from flatwater.plugins import group_faults, group_rows
 from flatwater_watch.errors import ConfigError, require

@@ -33,7 +33,7 @@ from flatwater.storage.objects import ObjectEntry, StoredObjects
 from flatwater.storage.upload import OtherContentError, SendBuffer, send_file
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 
 CHECKPOINT_FOLDER = "checkpoints"
 RETRY_PAUSES = (0.0, 2.0)

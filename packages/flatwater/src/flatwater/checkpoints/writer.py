@@ -27,7 +27,7 @@ from flatwater.checkpoints.shards import group_into_shards, shard_header
 from flatwater.state.tree import Leaf, Scalar, leaves
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import PIECE_BYTES, FilePiece, explain_os_errors, write_object
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 
 def save_checkpoint(

@@ -20,7 +20,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.seeds import group_runs
 from flatwater.runs.session import RunOutcome
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.format_strings import fill_format, write_value
 from flatwater_watch.terminal import WIDTH, lasting_terminal, silent_terminal
 

@@ -95,10 +95,10 @@ class Report:
         from datetime import datetime
 
         from flatwater_watch.faces.page import watch_page
-        from flatwater_watch.faces.records import read_watch
+        from flatwater_watch.faces.watch_result import read_watch_result
 
         file = Path(self.run)
-        watch = read_watch(file)
+        watch = read_watch_result(file)
         return self._write_page(file.with_suffix(".html"), lambda: watch_page(watch, datetime.now().astimezone()))
 
     def _write_page(self, default_file: Path, make_page: Callable[[], str]) -> tuple[WrittenResult, int]:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 from flatwater.algorithms.config import AlgorithmConfig, custom_algorithm_place
 from flatwater.algorithms.on_policy_config import BlockAlgorithmConfig
-from flatwater.config.toml import from_mapping, read_toml
+from flatwater.config.mappings import from_mapping
+from flatwater.config.toml import read_toml
 from flatwater.recipe import Recipe
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.declare import absent_settings

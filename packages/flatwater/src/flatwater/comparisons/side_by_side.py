@@ -20,7 +20,7 @@ from flatwater.comparisons.seed_statistics import (
     seed_difference,
     seed_statistics,
 )
-from flatwater.config.toml import flat_settings, to_mapping
+from flatwater.config.mappings import flat_settings, to_mapping
 from flatwater.mirror.download import open_run_folder
 from flatwater.recipe import Difference, NoDifferenceError, find_installed_recipe
 from flatwater.reports.records import RunRecords, read_run

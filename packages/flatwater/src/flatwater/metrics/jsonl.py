@@ -15,7 +15,7 @@ from typing import Any
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.json_values import encode_json, is_number, parse_json
-from flatwater_watch.files.safe_read import append_regular, open_regular
+from flatwater_watch.files.regular_files import append_regular, open_regular
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 

@@ -14,7 +14,7 @@ from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
 from flatwater.metrics.last_records import last_lines_start
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import encode_json
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 
 def spread_indexes(count: int, maximum: int) -> list[int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flatwater.metrics.jsonl import MAXIMUM_LINE, Record, bounded_lines, parse_record, require_numbers
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 from flatwater_watch.units import format_bytes
 
 MAXIMUM_SEARCH_BYTES = 256 << 20

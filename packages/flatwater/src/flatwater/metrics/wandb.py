@@ -16,7 +16,7 @@ from flatwater.metrics.config import WandbConfig
 from flatwater.metrics.sinks import Metrics, TrackedRun
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 
 ID_FILE = "run-id.txt"
 INIT_SECONDS, FINISH_SECONDS = 30, 10

@@ -18,7 +18,7 @@ from flatwater.storage.url_lock import LOCK_FILE, is_lock, take_lock
 from flatwater_watch.errors import CheckpointError, RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import convert_to_type, parse_json
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.phrases import count_phrase
 
 # Names of files that a run may have at a store: nothing else is asked for, whatever lies there.

@@ -13,7 +13,8 @@ from typing import Any
 
 from flatwater.algorithms.config import custom_algorithm_place
 from flatwater.config.convert import did_you_mean
-from flatwater.config.toml import merge_tables, read_toml
+from flatwater.config.mappings import merge_tables
+from flatwater.config.toml import read_toml
 from flatwater.envs.names import gymnasium_id
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr

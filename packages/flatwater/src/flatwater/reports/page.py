@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from flatwater.description import Description
-from flatwater.reports.course import own_number_charts
+from flatwater.reports.learning_charts import own_number_charts
 from flatwater.reports.memory_charts import (
     memory_chart,
     owned_chart,

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 
 from flatwater.plugins import group_rows, load_named_object
 from flatwater.recipe import Recipe, find_installed_recipe
-from flatwater.reports.course import course_picture, course_sections
+from flatwater.reports.learning_charts import course_picture, course_sections
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import parse_json
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.pages.block_json import from_plain, to_plain
 from flatwater_watch.pages.blocks import Block, Paragraph, Piece
 from flatwater_watch.pages.chart import Picture

@@ -33,7 +33,7 @@ from flatwater.rundir.records import (
 from flatwater.rundir.results import read_result
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.json_values import is_number
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 

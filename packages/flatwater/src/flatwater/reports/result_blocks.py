@@ -1,10 +1,11 @@
-"""Blocks about a run's result: its table, and the reason where it is missing."""
+"""Blocks about a run's result: its table, that of the holdout, and the reason where one is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flatwater.description import Description, measured_numbers
-from flatwater_watch.pages.blocks import Paragraph, Piece, Table
+from flatwater.reports.records import RunRecords
+from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Table
 
 
 def missing_paragraph(noun: str, file: str, state: str, written_when: str = "at the end of a run") -> Paragraph:
@@ -34,3 +35,11 @@ def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
     ]
     row_title = recipe.players.removesuffix("s")  # `player` for `players`
     return Table((row_title, *(number.title for number in numbers)), rows)
+
+
+def holdout_blocks(run: RunRecords) -> Iterator[Block]:
+    """Yield blocks of the last result on the holdout; nothing if the holdout was never used."""
+    if run.holdout is not None:
+        yield Heading(run.recipe.result_title(run.holdout))
+        yield result_table(run.recipe, run.holdout)
+        yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout.get('note', '')}.".strip(), "reading")

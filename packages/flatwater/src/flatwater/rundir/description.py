@@ -10,7 +10,7 @@ from flatwater.recipe import Recipe, find_installed_recipe, recipe_name
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.sanitize import short_repr
 
 MAXIMUM_SETTINGS = 256 << 10

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.events.event import Event, EventKind, Listener
-from flatwater_watch.files.safe_read import append_regular
+from flatwater_watch.files.regular_files import append_regular
 from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import surviving_stream
 

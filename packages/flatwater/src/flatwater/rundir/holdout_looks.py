@@ -11,7 +11,7 @@ from typing import Any
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import FlatwaterError, RunError
-from flatwater_watch.files.safe_read import append_regular, read_regular
+from flatwater_watch.files.regular_files import append_regular, read_regular
 
 
 def log_look(folder: RunFolder, round_: int) -> str:

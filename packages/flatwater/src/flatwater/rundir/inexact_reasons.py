@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 
 MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""

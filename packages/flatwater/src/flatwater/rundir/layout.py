@@ -19,7 +19,7 @@ from flatwater_watch.files.directory import (
     is_same_folder,
     write_object,
 )
-from flatwater_watch.files.safe_read import append_regular
+from flatwater_watch.files.regular_files import append_regular
 
 RUNS_FOLDER = Path("runs")
 """Folder of runs for which the user gives no other."""

@@ -24,7 +24,7 @@ from flatwater.rundir.results import read_result
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.json_values import is_number
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MAXIMUM_RESULT = 4 << 20

@@ -9,7 +9,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import convert_to_type, parse_json
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.sanitize import escape_controls
 
 MAXIMUM_BYTES = 1 << 18

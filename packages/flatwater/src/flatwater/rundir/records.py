@@ -13,7 +13,7 @@ from flatwater.memory.planner import Plan, group_bytes
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import parse_json
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.sanitize import short_repr
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"

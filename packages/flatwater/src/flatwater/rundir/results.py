@@ -8,7 +8,7 @@ from flatwater.description import Description
 from flatwater.recipe import Recipe
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import is_number, parse_json
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.sanitize import short_repr
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import convert_to_type, parse_json
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 
 MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""

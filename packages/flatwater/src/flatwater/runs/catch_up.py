@@ -11,7 +11,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.verification import find_quick_problems
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.mirror.opening import read_mirror_file, save_mirror_url
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import FIRST_PAUSE

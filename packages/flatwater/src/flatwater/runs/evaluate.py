@@ -19,7 +19,7 @@ from flatwater.runs.session import read_config, restore_run, with_changes
 from flatwater.runs.video import Video, check_video, open_video, plan_with_video
 from flatwater.storage.objects import is_url
 from flatwater_watch.errors import RunError, require
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 
 
 @close_open_envs()

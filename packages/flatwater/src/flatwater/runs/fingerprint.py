@@ -11,7 +11,7 @@ import torch
 from flatwater import __version__
 from flatwater.checkpoints.manifest import JSON
 from flatwater.config.code import find_named_code
-from flatwater.config.toml import to_mapping
+from flatwater.config.mappings import to_mapping
 from flatwater.runs.run import Run
 from flatwater.sources import text_hashes
 

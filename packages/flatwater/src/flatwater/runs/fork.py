@@ -14,7 +14,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints, newest_intact
 from flatwater.checkpoints.manifest import fact_differences
 from flatwater.checkpoints.reader import LeavesDifferError, list_lines, restore_state_
 from flatwater.checkpoints.verification import VerifiedCheckpoint
-from flatwater.config.toml import flat_settings, to_mapping, with_settings
+from flatwater.config.mappings import flat_settings, to_mapping, with_settings
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.metrics.jsonl import survives_resume
 from flatwater.recipe import Recipe, recipe_of_config
@@ -26,7 +26,7 @@ from flatwater.runs.run import Run
 from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError, ConfigError
 from flatwater_watch.files.directory import explain_os_errors, write_object
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 ShowLine = Callable[[str], None]
 MAXIMUM_LISTED = 4

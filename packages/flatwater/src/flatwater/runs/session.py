@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from flatwater.checkpoints.manifest import Manifest, fact_differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
-from flatwater.config.toml import from_mapping, to_mapping, with_settings
+from flatwater.config.mappings import from_mapping, to_mapping, with_settings
 from flatwater.envs.makers import ENV, check_handed_env
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import plan_summary
@@ -49,7 +49,7 @@ from flatwater_watch.errors import CheckpointError, ConfigError, RunError
 from flatwater_watch.events.command import EventCommand
 from flatwater_watch.events.event import Listener
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.phrases import count_phrase
 
 BUILDING_STATUS = "reading the data and allocating the run …"

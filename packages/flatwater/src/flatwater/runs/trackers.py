@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
 from flatwater.config.convert import did_you_mean
-from flatwater.config.toml import to_mapping
+from flatwater.config.mappings import to_mapping
 from flatwater.metrics.sinks import TrackedRun
 from flatwater.named_imports import find_object
 from flatwater.plugins import group_faults, group_rows

@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flatwater.config.code import NamedCode, code_fields, find_named_code
-from flatwater.config.toml import from_mapping, merge_tables, read_toml
+from flatwater.config.mappings import from_mapping, merge_tables
+from flatwater.config.toml import read_toml
 from flatwater.named_imports import SHIPPED_PERMIT, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder

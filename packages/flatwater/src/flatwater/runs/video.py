@@ -24,7 +24,7 @@ from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.runs.world_run import WorldRun
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.output import VIDEO_OUTPUTS, check_output, replace_output
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 from flatwater_watch.progress import count_steps
 
 RENDER_ARGUMENT = "render_mode='rgb_array'"

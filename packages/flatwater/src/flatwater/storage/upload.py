@@ -16,7 +16,7 @@ from pathlib import Path
 from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.safe_read import open_unbuffered_file
+from flatwater_watch.files.regular_files import open_unbuffered_file
 
 PART_BYTES = 8 << 20
 """Bytes of a part of a file that does not fit the buffer. 10,000 parts, the most at S3, make 80 GB."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from flatwater.config.toml import flat_settings, to_mapping
+from flatwater.config.mappings import flat_settings, to_mapping
 from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flatwater.config.toml import with_settings
+from flatwater.config.mappings import with_settings
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder, write_config
 from flatwater.runs.signals import StopRequest
 from flatwater.runs.trust import remember_file

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, permit_file, remember_file
@@ -15,7 +15,7 @@ from flatwater.sweeps.run_processes import ask_process
 from flatwater.sweeps.space import Space, read_space, require_evaluation
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields

@@ -18,7 +18,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import run_state
 from flatwater.runs.signals import SAVING_SIGNAL, STOP_CODES, StopRequest
 from flatwater_watch.errors import FlatwaterError, MemoryLimitError, RunError
-from flatwater_watch.files.safe_read import append_regular
+from flatwater_watch.files.regular_files import append_regular
 
 TRIAL_PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
 """-P keeps the command's folder off the front of the search path: a file there may have the name of a library."""

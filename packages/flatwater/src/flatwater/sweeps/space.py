@@ -19,7 +19,8 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from flatwater.config.convert import did_you_mean, from_plain
-from flatwater.config.toml import flat_settings, read_toml, to_mapping, with_settings
+from flatwater.config.mappings import flat_settings, to_mapping, with_settings
+from flatwater.config.toml import read_toml
 from flatwater.runs.config import PresetSettings, RunConfig
 from flatwater_watch.errors import ConfigError
 

@@ -14,7 +14,7 @@ from typing import Any
 from optuna.trial import Trial
 from rich.console import Console
 
-from flatwater.config.toml import to_mapping, with_settings
+from flatwater.config.mappings import to_mapping, with_settings
 from flatwater.metrics.jsonl import Record
 from flatwater.metrics.short_numbers import short_number
 from flatwater.recipe import recipe_of_config

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.named_imports import GIVEN_PERMIT, trust_code
 from flatwater.recipe import find_recipe
 from flatwater.runs.session import resume, start_new_run

@@ -8,7 +8,7 @@ import torch
 from toy import CueTeacher, CueWorld
 from watchers import Silent
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer

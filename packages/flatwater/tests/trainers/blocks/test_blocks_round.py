@@ -14,7 +14,7 @@ from watchers import Silent
 
 from flatwater.algorithms.config import Ramp
 from flatwater.algorithms.returns import gae
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import PADDING, Array
 from flatwater.nets.actor_critic import ActorCritic, token_rows

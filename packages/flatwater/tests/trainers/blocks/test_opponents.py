@@ -10,7 +10,7 @@ from trees import differing, leaf_copies, pointers, restore_
 from turns import Nim
 from watchers import Silent
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.wrapped.config import WrappedConfig

@@ -8,7 +8,7 @@ import torch
 from trees import differing, leaf_copies, pointers, restore_
 from watchers import Silent
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.world import Array, Spaces
 from flatwater.evolution.generation import crown_best_
 from flatwater.recipes.evolve.config import EvolveRunConfig

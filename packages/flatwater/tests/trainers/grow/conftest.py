@@ -9,7 +9,7 @@ import pytest
 import torch
 from watchers import Silent
 
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater.envs.growing.task import load_task
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer

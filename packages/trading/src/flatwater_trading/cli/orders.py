@@ -94,7 +94,7 @@ class OrdersCommand(WithTrust, WithBudget):
 
     def decide(self) -> "OrderSheet | Plan":
         """Return the orders, ready to be shown and written; with --plan the plan of their memory."""
-        from flatwater_trading.cli.purchase_orders import purchase_order_sheet
+        from flatwater_trading.cli.position_orders import position_order_sheet
         from flatwater_trading.cli.trained_trader import load_trader, trained_panel
         from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.panel.locate import load_panel
@@ -123,7 +123,7 @@ class OrdersCommand(WithTrust, WithBudget):
         cash = portfolio.cash if self.cash is None else self.cash
         orders = trader.orders(panel, portfolio.positions, cash, **options)
         if not orders.ranking:  # nothing can be bought, so that there is no coefficient to explain
-            return purchase_order_sheet(orders, reasons=())
+            return position_order_sheet(orders, reasons=())
         top_instrument, _ = orders.ranking[0]
         reasons = trader.reasons(panel, orders, top_instrument, budget=self.budget)[:MAXIMUM_REASONS]
-        return purchase_order_sheet(orders, reasons)
+        return position_order_sheet(orders, reasons)

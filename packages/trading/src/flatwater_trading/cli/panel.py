@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.phrases import list_phrase
 from flatwater_watch.terminal import say, terminal
 from flatwater_watch.units import format_bytes

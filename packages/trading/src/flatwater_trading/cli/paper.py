@@ -86,7 +86,7 @@ class PaperCommand(WithTrust, WithBudget):
 
     def _show_newest(self, played_evenings: "PlayedEvenings") -> None:
         """Print the orders of the newest evening, and the account's equity, cash and costs."""
-        from flatwater_trading.cli.purchase_orders import purchase_order_sheet
+        from flatwater_trading.cli.position_orders import position_order_sheet
         from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.recipe.weights.orders import WeightOrders
         from flatwater_watch.phrases import count_phrase
@@ -102,7 +102,7 @@ class PaperCommand(WithTrust, WithBudget):
             sheet = (
                 portfolio_order_sheet(orders)
                 if isinstance(orders, WeightOrders)
-                else purchase_order_sheet(orders, reasons=())
+                else position_order_sheet(orders, reasons=())
             )
             console.print(f"after the close of {newest.date}", style="italic", highlight=False)
             console.print(sheet.table)

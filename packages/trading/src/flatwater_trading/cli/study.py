@@ -21,7 +21,6 @@ from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError
-from flatwater_watch.files.safe_read import file_exists
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -108,12 +107,24 @@ class StudyCommand(WithTrust, RecipeSettings):
         """
         prices = self.source
         # The source is the panel of the settings, unless it is a file of settings itself.
-        if prices is not None and prices == self.settings().panel and not (is_synthetic(prices) or file_exists(prices)):
+        if (
+            prices is not None
+            and prices == self.settings().panel
+            and not (is_synthetic(prices) or _leads_to_file_or_folder(prices))
+        ):
             raise ConfigError(  # before anything is imported that takes seconds
                 f"{prices}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
                 "a TOML file with settings."
             )
         return show_plan(self) if self.plan else run_study(self)
+
+
+def _leads_to_file_or_folder(path: str) -> bool:
+    """Return whether a path that the user has typed leads to a file or folder; `~` stands for a home folder."""
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
+        return False
 
 
 STUDIES = {recipe.name: with_recipe_settings(StudyCommand, recipe) for recipe in (ERL, WEIGHTS)}

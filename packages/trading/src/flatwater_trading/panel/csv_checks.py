@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 SEPARATORS = (";", "\t")
 """Separators of fields besides the comma: used if the header row has one of them and no comma."""

@@ -41,7 +41,7 @@ from flatwater_trading.panel.sheets import read_sheet
 from flatwater_trading.panel.table_forms import long_prices, wide_prices
 from flatwater_trading.panel.unpacking import plain_text
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 CURRENCY_COLUMNS = ("currency", "ccy", "curr")
 """Names of columns that say the currency of a row's prices."""

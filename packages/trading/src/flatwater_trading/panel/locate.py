@@ -20,7 +20,7 @@ from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
 from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel, synthetic_truth
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 MAXIMUM_FILES = 16
 """Files kept in the folder: beyond it the oldest is removed. A process that maps a removed file keeps its pages."""

@@ -20,7 +20,7 @@ from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError, RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
 from flatwater_watch.files.output import reserved_name_reason
-from flatwater_watch.files.safe_read import describe_irregular, open_regular
+from flatwater_watch.files.regular_files import describe_irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
 _MAXIMUM_HEADER_BYTES = 16 << 20  # a foreign file's first eight bytes may be any number

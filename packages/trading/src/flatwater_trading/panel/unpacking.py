@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO
 
 from flatwater_watch.errors import DataError
-from flatwater_watch.files.safe_read import open_regular
+from flatwater_watch.files.regular_files import open_regular
 
 MAXIMUM_BYTES = 4 << 30
 """Most bytes of an unpacked file: prices of 10,000 instruments on 10,000 days."""

@@ -17,7 +17,7 @@ from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import is_number, parse_json
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Tile
 from flatwater_watch.pages.document import document
 from flatwater_watch.sanitize import short_repr

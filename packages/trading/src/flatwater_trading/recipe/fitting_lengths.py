@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from flatwater.config.toml import to_mapping
+from flatwater.config.mappings import to_mapping
 from flatwater_trading.panel.calendar import Calendar
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.features import find_features, observed_features

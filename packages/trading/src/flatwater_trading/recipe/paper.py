@@ -35,7 +35,7 @@ from flatwater_watch.errors import ConfigError, DataError, RunError
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.json_values import convert_to_type, encode_json, parse_json
 from flatwater_watch.files.output import flatwater_folder_kind
-from flatwater_watch.files.safe_read import append_regular, read_regular
+from flatwater_watch.files.regular_files import append_regular, read_regular
 from flatwater_watch.phrases import list_phrase
 from flatwater_watch.progress import count_steps
 

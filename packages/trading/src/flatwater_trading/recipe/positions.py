@@ -16,7 +16,7 @@ from flatwater_trading.market.orders import Position
 from flatwater_trading.recipe.weights.orders import StopRecord
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.output import replace_output, table_kind
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.sanitize import short_repr
 

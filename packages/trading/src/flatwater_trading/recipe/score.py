@@ -31,14 +31,14 @@ from flatwater_trading.recipe.comparison import (
     oracle_sentence,
     simple_rules,
 )
-from flatwater_trading.recipe.holding_times import (
+from flatwater_trading.recipe.occlusion import find_effects
+from flatwater_trading.recipe.purchase_checks import (
     HOLDING_TIMES,
     RANDOM_DAY_TRADERS,
     HoldingTimes,
     play_holding_times,
     trades_like_chance,
 )
-from flatwater_trading.recipe.occlusion import find_effects
 from flatwater_trading.recipe.purchase_rules import (
     final_return,
     largest_rule,

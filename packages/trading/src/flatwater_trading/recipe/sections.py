@@ -10,9 +10,10 @@ from typing import Any, Literal
 import polars as pl
 
 from flatwater.metrics.jsonl_lines import spread_indexes
-from flatwater.reports.course import Metrics, Sections, holdout_blocks, share_lines
+from flatwater.reports.learning_charts import Sections
+from flatwater.reports.metric_lines import Metrics, share_lines
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing_paragraph, result_table
+from flatwater.reports.result_blocks import holdout_blocks, missing_paragraph, result_table
 from flatwater.rundir.results import damaged_file_error
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.recipe.behaviour import (

@@ -9,7 +9,7 @@ import polars as pl
 from flatwater.rundir.layout import FolderFile, RunFolder
 from flatwater.rundir.results import damaged_file_error
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from flatwater.algorithms.api import find_algorithm
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.envs.world import Array
 from flatwater.memory.planner import Plan, require_fit
 from flatwater.nets.stack import Params, join_weights, views

@@ -12,7 +12,8 @@ import polars as pl
 from flatwater.comparisons.named import NamedComparison
 from flatwater.comparisons.page import rows_table, run_colour, settings_block
 from flatwater.comparisons.side_by_side import EMPTY_CELL, Rows, differing_rows
-from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
+from flatwater.config.mappings import flat_settings, from_mapping, to_mapping
+from flatwater.config.toml import read_toml
 from flatwater.metrics.short_numbers import nonzero_percent
 from flatwater.recipe import NoDifferenceError
 from flatwater_trading.recipe.comparison import CHAMPION

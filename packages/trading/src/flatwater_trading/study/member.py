@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, require_fit
 from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import find_recipe

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from flatwater.config.toml import from_mapping, load_config, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
+from flatwater.config.toml import load_config
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import Recipe, find_recipe
@@ -19,7 +20,7 @@ from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyC
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields
 from flatwater_watch.units import format_bytes

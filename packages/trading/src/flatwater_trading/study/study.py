@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.status import Status
 
-from flatwater.config.toml import to_mapping, with_settings
+from flatwater.config.mappings import to_mapping, with_settings
 from flatwater.metrics.jsonl import Record
 from flatwater.recipe import Recipe
 from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds

@@ -6,7 +6,8 @@ from typing import Any
 from flatwater_watch.diagnose.contents import describe_contents
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import item_count, open_object
+from flatwater_watch.heap.children import open_object
+from flatwater_watch.heap.containers import item_count
 from flatwater_watch.heap.view import Walk
 
 ITEM_KINDS = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})

@@ -5,7 +5,8 @@ from collections import deque
 from itertools import islice, repeat
 from typing import Any
 
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, inner_container, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
+from flatwater_watch.heap.containers import inner_container
 from flatwater_watch.heap.functions import newest_results
 from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
 from flatwater_watch.heap.raw import own_size, read_stable

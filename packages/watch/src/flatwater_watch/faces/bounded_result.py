@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from flatwater_watch.faces.summary_masking import mask_values
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.units import format_bytes
 
 MAXIMUM_POINTS = 4096

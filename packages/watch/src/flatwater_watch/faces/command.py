@@ -308,9 +308,9 @@ def _page_html(summary: dict[str, Any]) -> str:
     from datetime import datetime
 
     from flatwater_watch.faces.page import watch_page
-    from flatwater_watch.faces.records import parse_watch
+    from flatwater_watch.faces.watch_result import parse_watch_result
 
-    return watch_page(parse_watch(summary), datetime.now().astimezone())
+    return watch_page(parse_watch_result(summary), datetime.now().astimezone())
 
 
 def _watch_attached_process(

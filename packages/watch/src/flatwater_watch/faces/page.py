@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from flatwater_watch.agent.outcome import explained_shares
 from flatwater_watch.diagnose.finding_text import growth_statement
-from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import SIGNAL_EXIT_BASE
 from flatwater_watch.faces.summary_lines import MINIMUM_KEPT_SHARE
+from flatwater_watch.faces.watch_result import ReadingColumns, WatchResult
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile
 from flatwater_watch.pages.chart import Axis, Chart, Line
 from flatwater_watch.pages.chart_values import byte_unit
@@ -41,7 +41,7 @@ MINIMUM_CLOCK_UNITS = 3.0
 """Minimum duration of the watch, in a clock's unit, for an axis in that unit; else it is in seconds."""
 
 
-def watch_page(watch: WatchRecords, written_at: datetime) -> str:
+def watch_page(watch: WatchResult, written_at: datetime) -> str:
     """Return the HTML of the whole page.
 
     Args:
@@ -64,7 +64,7 @@ def watch_page(watch: WatchRecords, written_at: datetime) -> str:
     )
 
 
-def _state_badge(watch: WatchRecords) -> list[str | Piece]:
+def _state_badge(watch: WatchResult) -> list[str | Piece]:
     """Return a blank and a badge that says how the program ended; nothing for a process that was attached.
 
     The badge is green only if the program ended with 0 and nothing was found.
@@ -84,7 +84,7 @@ def _state_badge(watch: WatchRecords) -> list[str | Piece]:
     return [" ", Piece(word, f"state {kind}")]
 
 
-def _subtitle_texts(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
+def _subtitle_texts(watch: WatchResult, name: str) -> Iterator[str | Piece]:
     """Yield the text below the heading: first finding, command if `name` is not all of it, its end, readings."""
     if watch.findings:
         yield f"{growth_statement(watch.findings[0])} · "  # its card below has the instruction
@@ -102,7 +102,7 @@ def _subtitle_texts(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
     yield f"{readings} of memory{workers}"
 
 
-def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
+def _figure_tiles(watch: WatchResult) -> Iterator[Tile]:
     """Yield the tiles at the top of the page: duration, memory, explained share, findings, and the watch's own cost.
 
     Without a reading, only that of the duration.
@@ -124,7 +124,7 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 
 
-def _explained_tile(watch: WatchRecords) -> Tile:
+def _explained_tile(watch: WatchResult) -> Tile:
     """Return the tile with the share of the growth that has a cause; green if that is nearly all."""
     # Kept: memory that the program has freed and the allocator keeps, and mapped files.
     findings_share, kept_share = explained_shares(watch.explained, watch.findings)
@@ -135,7 +135,7 @@ def _explained_tile(watch: WatchRecords) -> Tile:
     return Tile("explained", f"{watch.explained:.0%}", below=note, kind=kind)
 
 
-def _findings_tile(watch: WatchRecords) -> Tile:
+def _findings_tile(watch: WatchResult) -> Tile:
     """Return the tile with the number of findings; red if one is grave, or if growth has no cause."""
     grave_count = sum(is_grave(finding) for finding in watch.findings)
     # Without a finding the outcome's words: memory is flat, or its growth has no cause.
@@ -144,7 +144,7 @@ def _findings_tile(watch: WatchRecords) -> Tile:
     return Tile("findings", str(len(watch.findings)), below=note, kind="bad" if is_bad else "good")
 
 
-def _pace_words(watch: WatchRecords) -> str:
+def _pace_words(watch: WatchResult) -> str:
     """Return the seconds per unit, or the units per second, as the end of a sentence; empty without a step."""
     if not watch.steps or not watch.seconds:
         return ""
@@ -157,7 +157,7 @@ def _units_phrase(unit: str) -> str:
     return {"batch": "batches"}.get(unit, f"{unit}s")
 
 
-def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
+def _finding_blocks(watch: WatchResult) -> Iterator[Block]:
     """Yield the cards of the findings, or a sentence without findings; then unexplained growth, facts and advice."""
     if watch.findings:
         yield finding_cards([(finding, "") for finding in watch.findings])  # "": without a remark
@@ -176,7 +176,7 @@ def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
             yield Listing(sentences)
 
 
-def _memory_blocks(watch: WatchRecords) -> Iterator[Block]:
+def _memory_blocks(watch: WatchResult) -> Iterator[Block]:
     """Yield the charts of memory over time, or a sentence if the result has no series."""
     if watch.series.seconds:
         yield resident_chart(watch)
@@ -185,7 +185,7 @@ def _memory_blocks(watch: WatchRecords) -> Iterator[Block]:
     yield Paragraph("There is nothing to draw: this result has no series of readings.", "missing")
 
 
-def _unseen_blocks(watch: WatchRecords) -> Iterator[Block]:
+def _unseen_blocks(watch: WatchResult) -> Iterator[Block]:
     """Yield what the watch could not see, or a sentence that there is nothing."""
     if watch.unseen:
         yield Listing(watch.unseen, "reading")
@@ -193,7 +193,7 @@ def _unseen_blocks(watch: WatchRecords) -> Iterator[Block]:
         yield Paragraph("Nothing is known to have been out of sight.", "reading")
 
 
-def resident_chart(watch: WatchRecords) -> Chart:
+def resident_chart(watch: WatchResult) -> Chart:
     """Draw resident memory over time, with a dashed line towards the limit if a finding says when it is reached."""
     series = watch.series
     clock, clock_seconds = _clock_unit(series.seconds[-1])
@@ -270,7 +270,7 @@ class MemoryEnd(NamedTuple):
     """Step of the program at which it comes."""
 
 
-def forecast_end(watch: WatchRecords) -> MemoryEnd | None:
+def forecast_end(watch: WatchResult) -> MemoryEnd | None:
     """Forecast the end of memory from the finding that comes to its limit first; None if no finding has a date.
 
     Findings count in steps, which are turned into seconds at their pace since warm-up.

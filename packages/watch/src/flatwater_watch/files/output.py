@@ -20,7 +20,7 @@ from pathlib import Path
 
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.directory import TEMPORARY_SUFFIX, FilePiece, replace_whole
-from flatwater_watch.files.safe_read import append_regular, describe_irregular, open_regular, read_regular
+from flatwater_watch.files.regular_files import append_regular, describe_irregular, open_regular, read_regular
 from flatwater_watch.sanitize import short_repr
 
 KEPT_FOLDER = Path(".flatwater")

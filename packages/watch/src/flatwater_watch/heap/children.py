@@ -1,4 +1,4 @@
-"""The children of any object, with a name for each; no code of the user's program is called.
+"""Openers: for each class, how the walk reads an object's size and named children; no code of the program is called.
 
 Containers are read through the methods of their builtin type, instances through the descriptors of their `__dict__` and
 slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
@@ -8,18 +8,16 @@ import gc
 import sys
 import types
 import weakref
-from array import array
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
-from flatwater_watch.errors import ConfigError
 from flatwater_watch.heap.arrays import Graph, open_array, open_graph, open_storage, open_tensor
+from flatwater_watch.heap.containers import CONTAINERS, ContainerSpec, inner_container, is_genuine, queued_items
 from flatwater_watch.heap.functions import (
-    Cache,
     function_size,
     open_builtin_method,
     open_cache,
@@ -31,7 +29,6 @@ from flatwater_watch.heap.functions import (
     open_method,
     open_partial,
     open_traceback,
-    result_count,
 )
 from flatwater_watch.heap.instances import (
     attribute_reader,
@@ -139,14 +136,7 @@ def _library_opener(kind: type) -> Opener | None:
     """Return the opener of a library's class; None for other classes, and for a class that only claims its name."""
     spec = CONTAINERS.get(full_name(kind))
     opener = _LIBRARY_OPENERS.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
-    return opener if opener is not None and _is_genuine(kind) else None
-
-
-def _is_genuine(kind: type) -> bool:
-    """Return whether a class is the object that its module has under the class's name."""
-    module, name = full_name(kind)
-    space = module_namespace(module)
-    return space is not None and space.get(name) is kind
+    return opener if opener is not None and is_genuine(kind) else None
 
 
 def _with_attributes(opener: Opener, kind: type) -> Opener:
@@ -288,34 +278,6 @@ def _is_class_data(value: object) -> bool:
     return is_container or module not in {"builtins", "types"}
 
 
-class ContainerSpec(NamedTuple):
-    """The attributes in which a container of a library keeps its items and its bound."""
-
-    items: str
-    """The attribute with its list, deque, dict or set."""
-    bound: str | None = None
-    """The attribute with the maximum number of items; None if nothing bounds it."""
-    is_queue: bool = False
-    """Whether it is a queue, whose items wait to be taken."""
-
-
-def register_container(where: str, *, items: str, bound: str | None = None) -> None:
-    """Have the watch of this process treat a class as a container, with a bound if it has one.
-
-    Args:
-        where: the class, as `package.module:Class`. It need not be imported yet.
-        items: the attribute with its list, deque, dict or set.
-        bound: the attribute with the maximum number of items; None if nothing bounds it.
-
-    Raises:
-        ConfigError: `where` is not the name of a class.
-    """
-    module, _, name = where.partition(":")
-    if not (module and name):
-        raise ConfigError(f"where = {where!r}: expected package.module:Class, such as queue:Queue")
-    CONTAINERS[module, name] = ContainerSpec(items, bound)
-
-
 def _open_container(container: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:
     """Open a library's container: the builtin container in which it keeps its items, and its other attributes."""
     fields = attribute_reader(type(container))(container)
@@ -329,40 +291,6 @@ def _open_container(container: Any, walk: Walk, *, spec: ContainerSpec) -> Opene
         parts=[*opened_items.parts, *attributes.items()],
         capacity=capacity if type(capacity) is int and capacity > 0 else None,
     )
-
-
-def item_counter(kind: type) -> Callable[[Any], int] | None:
-    """Return a function that counts the items of a container or cache without reading them; None for other classes."""
-    # Runs no code of the watched program.
-    for builtin in (list, dict, set, deque, array):
-        if issubclass(kind, builtin):
-            return builtin.__len__
-    if full_name(kind) == ("_queue", "SimpleQueue") and _is_genuine(kind):
-        return class_dict(kind)["qsize"]  # type: ignore[no-any-return]
-    return result_count if kind is Cache else None  # `Cache`: the class of `lru_cache`
-
-
-def item_count(value: Any) -> int:
-    """Return the number of items of a container or a cache, without reading any; -1 for other objects."""
-    counter = item_counter(type(value))
-    return -1 if counter is None else counter(value)
-
-
-def inner_container(container: Any) -> Any:
-    """Return the list, deque, dict or set in which a library's container keeps its items; other objects as they are.
-
-    A `queue.SimpleQueue` has none: a new list of its items is returned.
-    """
-    # Runs no code of the watched program.
-    for owner in mro(type(container)):
-        spec = CONTAINERS.get(full_name(owner))
-        # Genuine: the class that the library's module has; the program may have another of this name.
-        if spec is not None and _is_genuine(owner):
-            attributes = dict(attribute_reader(type(container))(container))  # by name with a dot: `.queue`
-            return attributes.get(f".{spec.items}", container)
-        if full_name(owner) == ("_queue", "SimpleQueue") and _is_genuine(owner):
-            return _queued_items(container)
-    return container
 
 
 def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> OpenedObject:
@@ -395,28 +323,13 @@ def _open_context(context: Context, walk: Walk) -> OpenedObject:
 
 def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
     """Open a `queue.SimpleQueue`: its items, and 8 bytes for the pointer to each."""
-    items = _queued_items(queue)
+    items = queued_items(queue)
     count = len(items)
     sample = items[evenly_spaced_slice(count, walk.sampled_items)]
     return open_container("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, sample, walk)
 
 
-def _queued_items(queue: Any) -> list[Any]:
-    """Return the items of a `queue.SimpleQueue`, oldest first."""
-    # The queue is written in C: only the collector sees its items, behind its attributes and before its class. Up to
-    # 3.12 they are in one list, which begins with None for each item that was taken out.
-    space = module_namespace("_queue")
-    assert space is not None  # noqa: S101  (it is where the class was found)
-    count = space["SimpleQueue"].qsize(queue)
-    referents = gc.get_referents(queue)
-    referents.pop()  # the class
-    if sys.version_info < (3, 13):
-        referents = list(referents.pop())
-    del referents[: max(0, len(referents) - count)]  # in place: one more copy would be as long as the queue
-    return referents
-
-
-def _open_module(module: Any, _walk: Walk) -> OpenedObject:
+def _open_torch_module(module: Any, _walk: Walk) -> OpenedObject:
     """Open a torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
     for name, value in attribute_reader(type(module))(module):
@@ -428,7 +341,7 @@ def _open_module(module: Any, _walk: Walk) -> OpenedObject:
     return OpenedObject("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
 
 
-def _open_columns(table: Any, _walk: Walk) -> OpenedObject:
+def _open_polars_table(table: Any, _walk: Walk) -> OpenedObject:
     """Open a polars frame or series: the bytes and rows of its columns, which lie outside of Python."""
     attributes = instance_dict(table)
     columns = attributes.get("_df", attributes.get("_s"))  # of a frame, or of a series
@@ -476,18 +389,9 @@ _LIBRARY_OPENERS: dict[tuple[str, str], _Opener] = {
     ("numpy", "ndarray"): open_array,
     ("torch._C", "TensorBase"): open_tensor,
     ("torch.storage", "UntypedStorage"): open_storage,
-    ("torch.nn.modules.module", "Module"): _open_module,
-    ("polars.dataframe.frame", "DataFrame"): _open_columns,
-    ("polars.series.series", "Series"): _open_columns,
+    ("torch.nn.modules.module", "Module"): _open_torch_module,
+    ("polars.dataframe.frame", "DataFrame"): _open_polars_table,
+    ("polars.series.series", "Series"): _open_polars_table,
 }
-_OPENERS_WITH_ATTRIBUTES = {_open_module, _open_class}
+_OPENERS_WITH_ATTRIBUTES = {_open_torch_module, _open_class}
 """Openers that read the attributes of an instance themselves."""
-CONTAINERS = {
-    ("queue", "Queue"): ContainerSpec("queue", "maxsize", is_queue=True),
-    ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", is_queue=True),
-    ("multiprocessing.queues", "Queue"): ContainerSpec("_buffer", is_queue=True),
-    ("weakref", "WeakKeyDictionary"): ContainerSpec("data"),
-    ("weakref", "WeakValueDictionary"): ContainerSpec("data"),
-    ("_weakrefset", "WeakSet"): ContainerSpec("data"),
-}
-"""Classes of libraries, by module and name, that keep items in an attribute."""

@@ -17,7 +17,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import array_figures
-from flatwater_watch.heap.children import item_counter
+from flatwater_watch.heap.containers import item_counter
 from flatwater_watch.heap.frozen import all_referrers, frozen_objects
 from flatwater_watch.heap.functions import Cache, newest_results
 from flatwater_watch.heap.locals import function_name

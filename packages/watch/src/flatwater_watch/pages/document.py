@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.pages.asset_files import read_asset
 from flatwater_watch.pages.blocks import Block, FoldedBlock, Section, Text, Tile
 from flatwater_watch.pages.chart import Chart, Grid

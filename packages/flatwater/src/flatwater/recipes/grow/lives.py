@@ -10,7 +10,7 @@ import numpy as np
 
 from flatwater.rundir.results import damaged_file_error
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 
 LIVES_FILE = "lives.npz"
 """File in the run's folder."""

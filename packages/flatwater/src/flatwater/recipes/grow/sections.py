@@ -5,9 +5,10 @@ from itertools import groupby
 from typing import Any
 
 from flatwater.recipes.grow.lives import SlotHistory, read_lives
-from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines
+from flatwater.reports.learning_charts import Sections
+from flatwater.reports.metric_lines import JUDGED_COLOUR, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing_paragraph, result_table
+from flatwater.reports.result_blocks import holdout_blocks, missing_paragraph, result_table
 from flatwater_watch.format_strings import fill_format
 from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis

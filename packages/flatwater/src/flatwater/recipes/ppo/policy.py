@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from flatwater.algorithms.learner import weight_views
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, native_spaces, read_native
 from flatwater.nets.actions import Actions, mask_logits

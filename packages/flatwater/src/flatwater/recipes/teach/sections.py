@@ -6,9 +6,10 @@ from typing import Any
 
 from flatwater.metrics.jsonl import finite_points
 from flatwater.recipe import ShownTable
-from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines, update_charts
+from flatwater.reports.learning_charts import Sections, update_charts
+from flatwater.reports.metric_lines import JUDGED_COLOUR, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing_paragraph, result_table
+from flatwater.reports.result_blocks import holdout_blocks, missing_paragraph, result_table
 from flatwater_watch.format_strings import fill_format
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from flatwater.metrics.jsonl_lines import spread_indexes
-from flatwater.reports.course import Sections, course_chart, metric_line, update_charts
+from flatwater.reports.learning_charts import Sections, course_chart, update_charts
+from flatwater.reports.metric_lines import metric_line
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
 from flatwater_trading.recipe.sections import champion_section, equity_chart, sheet_section

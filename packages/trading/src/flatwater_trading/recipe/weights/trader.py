@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, require_fit
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.rundir.layout import RunFolder

@@ -1,29 +1,23 @@
-"""Charts of any recipe's curves over the rounds and of its result, for a page and a picture."""
+"""Charts of a run's learning: the default section and picture of a recipe, and charts that recipes' own pages share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from flatwater.description import Description
-from flatwater.metrics.jsonl import finite_points
 from flatwater.own_numbers import is_own
+from flatwater.reports.metric_lines import EXPLAINED_METRIC, JUDGED_COLOUR, metric_line
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing_paragraph, result_table
+from flatwater.reports.result_blocks import holdout_blocks, missing_paragraph, result_table
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph
-from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line, Picture, round_axis
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Picture, round_axis
 
-JUDGED_COLOUR = "--champion"
-"""Colour of the curve and the row that a run is judged by."""
 OTHER_COLOURS = ("--quiet", "--buy-and-hold", "--equal-weight")
 METRICS_NOT_AVERAGED = frozenset({"sps", "skipped"})
 """Last words of the names of numbers of `train/`, of all agents or of one kind, that are not means over updates."""
-EXPLAINED_METRIC = "critic/explained"
-"""Share of the returns' variance that the critic explains: 1 is perfect, 0 no better than a constant. Where returns
-hardly differ it falls far below 0."""
 LENGTH_METRIC = "episode/length"
 """Mean steps of the episodes that ended in the round."""
 MAXIMUM_OWN = 24
 """Most numbers of the user's own, and agents, with a chart."""
 
-Metrics = dict[str, list[float]]
 Sections = Mapping[str, Iterator[Block]]
 """Blocks by title."""
 
@@ -53,14 +47,6 @@ def _learning_section(run: RunRecords) -> Iterator[Block]:
     yield result_table(run.recipe, run.result)
     yield Paragraph(f"{run.result.get('verdict', '')} Note: {run.result.get('note', '')}.".strip(), "reading")
     yield from holdout_blocks(run)
-
-
-def holdout_blocks(run: RunRecords) -> Iterator[Block]:
-    """Yield blocks of the last result on the holdout; nothing if the holdout was never used."""
-    if run.holdout is not None:
-        yield Heading(run.recipe.result_title(run.holdout))
-        yield result_table(run.recipe, run.holdout)
-        yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout.get('note', '')}.".strip(), "reading")
 
 
 def course_chart(run: RunRecords) -> Chart:
@@ -158,55 +144,6 @@ def numbers_grid(run: RunRecords, titles: Mapping[str, str], *, title: str, read
     lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED_COLOUR) for metric in titles}
     charts = [Chart(title=titles[metric], marks=[line], x=axis, height=170) for metric, line in lines.items() if line.x]
     return Grid(title=title, reading=reading, charts=charts)
-
-
-def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
-    """Return a line of a metric over the rounds that have a number of it.
-
-    Args:
-        metrics: columns of the run's metrics, `round` among them; a missing column gives an empty line.
-        metric: name of the column.
-        title: name of the line.
-        colour: CSS variable of its colour, such as `--quiet`.
-        width: width of the stroke in pixels.
-    """
-    x, y = finite_points(metrics["round"], metrics.get(metric, []))
-    # A value far below -1 would flatten the rest of the line.
-    if metric == EXPLAINED_METRIC:
-        y = [max(value, -1.0) for value in y]
-    return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
-
-
-def returns_lines(metrics: Metrics, trained_player: str, levels: Mapping[str, str]) -> list[Line]:
-    """Return lines of a policy's returns in training and in held-out episodes, and a level line for each baseline.
-
-    Args:
-        metrics: columns; `return/mean` and `evaluation/*` may have rounds without a number.
-        trained_player: name of the player that learns.
-        levels: colour of each baseline by name. Its line is level, as held-out episodes are always the same.
-    """
-    rounds, lines = metrics["round"], list[Line]()
-    if "return/mean" in metrics:
-        lines.append(metric_line(metrics, "return/mean", "training, mean", "--quiet", width=1.4))
-    for name, colour in levels.items():
-        _, baseline_returns = finite_points(rounds, metrics.get(f"evaluation/{name}", []))
-        if baseline_returns:
-            y = [baseline_returns[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
-            lines.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
-    title = f"{trained_player}, held out"
-    held_out_line = metric_line(metrics, f"evaluation/{trained_player}", title, JUDGED_COLOUR, width=2.4)
-    if held_out_line.x:  # without a point before the first evaluation
-        lines.append(held_out_line)
-    return lines
-
-
-def share_lines(metrics: Metrics, titles: Mapping[str, tuple[str, str]]) -> list[Line]:
-    """Return a line in percent for each metric in `titles` (metric -> title and colour) that the run has."""
-    return [
-        Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)
-        for metric, (title, colour) in titles.items()
-        if metric in metrics
-    ]
 
 
 def _curve_colours(recipe: Description) -> Sequence[str]:

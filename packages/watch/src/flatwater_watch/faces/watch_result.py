@@ -29,7 +29,7 @@ class ReadingColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchRecords:
+class WatchResult:
     """The result of one watched program."""
 
     program: str
@@ -61,14 +61,14 @@ class WatchRecords:
     series: ReadingColumns
 
 
-def read_watch(path: Path) -> WatchRecords:
+def read_watch_result(path: Path) -> WatchResult:
     """Read a file that `flatwater watch --json` wrote.
 
     Raises:
         RunError: the file cannot be read, or is not the result of a watch.
     """
     try:
-        return parse_watch(read_record(path))
+        return parse_watch_result(read_record(path))
     except OSError as fault:
         raise RunError(f"{path}: cannot be read ({fault.strerror}).") from fault
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as fault:
@@ -78,8 +78,8 @@ def read_watch(path: Path) -> WatchRecords:
         ) from fault
 
 
-def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
-    """Check the JSON of `flatwater watch`, and return it as records.
+def parse_watch_result(summary: Mapping[str, Any]) -> WatchResult:
+    """Check the JSON of `flatwater watch`, and return it as a result.
 
     Raises:
         KeyError: a key is missing.
@@ -93,7 +93,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
     # Of a result of an earlier version, which has no outcome.
     state = "grows" if summary["findings"] else "flat"
     default_outcome: dict[str, Any] = {"state": state, "bytes": 0, "known": [], "next": []}
-    return WatchRecords(
+    return WatchResult(
         program=_require_text(summary["program"]),
         unit=_require_text(summary["unit"]),
         steps=int(_require_number(summary["steps"])),

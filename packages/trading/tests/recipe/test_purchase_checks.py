@@ -8,12 +8,12 @@ import torch
 from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
-from flatwater.config.toml import from_mapping
+from flatwater.config.mappings import from_mapping
 from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.holding_times import trades_like_chance
+from flatwater_trading.recipe.purchase_checks import trades_like_chance
 from flatwater_trading.recipe.purchase_rules import make_simulator
 from flatwater_trading.recipe.run import compose
 

@@ -1,4 +1,4 @@
-"""Two tests of a champion's purchases: other holding times of the same choices, and the choice of days.
+"""Two checks of a champion's purchases: returns with other holding times, and whether it trades as at random.
 
 The purchase rules can limit returns, so the champion's actions are replayed with earlier and later sales. A champion
 that is invested and trades as much as traders that act at random on every day has not learned when to stay out.
@@ -21,11 +21,6 @@ from flatwater_trading.training.setup import ErlSetup
 
 HOLDING_TIMES = (5, 10, 20, 40)
 """Rows for which the champion's choices are held, besides its own holding time."""
-RANDOM_DAY_TRADERS = 10
-"""Traders whose days of purchases are random too."""
-DEVIATIONS, MINIMUM_DIFFERENCE = 2.0, 0.02
-"""A champion trades like the random traders if its exposure and turnover are within this many of their deviations from
-their means, or within 2 % of the means where random traders hardly differ."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +73,13 @@ def play_holding_times(
                 play_planned_actions(setup_with_rule, market, planned_actions, actor, first_row=first_row)
             )
     return HoldingTimes(rule.hold_days, unit, returns)
+
+
+RANDOM_DAY_TRADERS = 10
+"""Traders whose days of purchases are random too."""
+DEVIATIONS, MINIMUM_DIFFERENCE = 2.0, 0.02
+"""A champion trades like the random traders if its exposure and turnover are within this many of their deviations from
+their means, or within 2 % of the means where random traders hardly differ."""
 
 
 def trades_like_chance(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater_watch.files.safe_read import append_regular, open_regular, read_regular
+from flatwater_watch.files.regular_files import append_regular, open_regular, read_regular
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "socket"])

@@ -1,4 +1,4 @@
-"""Orders of whole positions as a sheet: a table of sales, holdings and purchases, and the positions after them."""
+"""Orders of a trader that buys and sells whole positions, as a sheet: a table, and the positions after the orders."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ Row = tuple[str, str, float, float, float | None, int | None, str, str]
 """Values of `COLUMNS` for an order."""
 
 
-def purchase_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "OrderSheet":
+def position_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "OrderSheet":
     """Return the sheet of a trader that buys and sells whole positions."""
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""Reads of a file that the user names: regular files only, up to a maximum size.
+"""Opens and reads regular files only, up to a maximum size.
 
 To read a pipe may wait for a writer that never comes, and a device such as /dev/zero never ends.
 """
@@ -28,14 +28,6 @@ _IRREGULAR_KINDS = (
 def describe_irregular(mode: int) -> str:
     """Return the kind of a file in words; empty for a regular one."""
     return next((name for has_kind, name in _IRREGULAR_KINDS if has_kind(mode)), "")
-
-
-def file_exists(path: str) -> bool:
-    """Return whether a path that the user has typed leads to a file or folder; `~` stands for a home folder."""
-    try:
-        return Path(path).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
-        return False
 
 
 def open_regular(path: Path, *, follow_links: bool = True) -> BufferedReader:
