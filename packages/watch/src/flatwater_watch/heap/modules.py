@@ -31,7 +31,9 @@ def runtime_modules() -> dict[str, ModuleType]:
         space = namespace(module)
         file = namespace_value(space, "__file__")
         if type(file) is str:
-            is_made = _name_by_file.setdefault(file, name) != name
+            first_name = _name_by_file.setdefault(file, name)
+            # The same module under a second name, as `os.path` is `posixpath`, is no second one.
+            is_made = first_name != name and loaded.get(first_name) is not module
         else:
             is_made = namespace_value(space, "__spec__") is None
         if is_made and not is_first_census:
