@@ -313,7 +313,8 @@ class RiseRecorder:
             has_risen = self._assign_gain_(self._bytes_in_use(self._statm_file))
             if has_risen and self._note_rise is not None and self._running_line is not None:
                 self._report_rise(frame, self._running_line, self._note_rise)
-            self._call_counts[code] += event == _CALL_EVENT
+            if event == _CALL_EVENT:  # not at each line: a dict computes the hash of a code object anew each time
+                self._call_counts[code] += 1
             is_return = event == _RETURN_EVENT
             event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
             # After a return the caller's line goes on.
