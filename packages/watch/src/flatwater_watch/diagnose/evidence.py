@@ -108,9 +108,9 @@ class LineUse(NamedTuple):
     advice: str = ""
     """Advice with their calls; empty if none is known."""
     owner: str = ""
-    """Path of the one object of C that the line calls and that stays, so that it may keep the memory."""
+    """Path of the only object of C of the line that stays, so that it may keep the memory; empty if none is sure."""
     class_name: str = ""
-    """Name of its class."""
+    """Name of the class of that object; empty without it."""
 
 
 UNKNOWN_USE = LineUse()

@@ -1,8 +1,8 @@
 """The objects of a line at which memory of C rises: which of them may keep it, and its calls that release memory.
 
 They are noted while the line runs. An object that is another one each time is to be closed. One that stays is not, but
-may have to be polled, or told that something is finished; and if the line calls no other object of C that stays, it is
-named as the owner.
+may have to be polled, or told that something is finished; and if no other object of C is used in the same way and
+stays, it is named as the owner.
 """
 
 import re
@@ -145,16 +145,16 @@ class LineObjects:
         return notes
 
     def describe_use(self, line: LinePlace) -> LineUse:
-        """The advice for a line at which memory of C rises, and the object that may keep it; empty if none is known.
+        """Return the advice for a line at which memory of C rises, and the object that may keep it, as far as known.
 
-        The function of the line must not make the calls itself: "producer.poll()".
+        Calls that the function of the line makes itself, such as `producer.poll()`, are left out of the advice.
         """
         if line not in self._codes:
             return UNKNOWN_USE
         code, modules = self._codes[line], user_modules(Roots())
-        objects = [one for one in _line_objects(self._notes[line]) if full_name(one.kind)[0] not in modules]
-        used_objects = [one for one in objects if one.use in {"called", "made"}]
-        advice = next(filter(None, (_object_advice(one, code) for one in used_objects)), "")
+        objects = [obj for obj in _line_objects(self._notes[line]) if full_name(obj.kind)[0] not in modules]
+        used_objects = [obj for obj in objects if obj.use in {"called", "made"}]
+        advice = next(filter(None, (_object_advice(obj, code) for obj in used_objects)), "")
         owner = self._find_owner(objects)
         if owner is None:
             return LineUse(advice)
@@ -166,18 +166,18 @@ class LineObjects:
         return LineUse(advice or _removal_advice(owner, code), path, class_name(owner.kind))
 
     def _find_owner(self, objects: list[_LineObject]) -> _LineObject | None:
-        """The one object that the line calls, or else names, that stays and may keep memory; None if none is sure."""
-        if any(one.use == "made" and self._keeps_memory[id(one.kind)] for one in objects):
+        """Return the object of the likeliest use that stays and may keep memory; None unless it is the only one."""
+        if any(obj.use == "made" and self._keeps_memory[id(obj.kind)] for obj in objects):
             return None  # what the line makes has the memory
         for use in _OWNING_USES:
             # By id, as an object may have two names in a line.
-            owners = {one.object_id: one for one in objects if one.use == use and one.stays and self._may_own(one.kind)}
+            owners = {obj.object_id: obj for obj in objects if obj.use == use and obj.stays and self._may_own(obj.kind)}
             if owners:
                 return next(iter(owners.values())) if len(owners) == 1 else None
         return None
 
     def _may_own(self, kind: type) -> bool:
-        """Whether an object of a class may be named as the owner of memory of C."""
+        """Return whether an object of a class may be named as the owner of memory of C."""
         package = full_name(kind)[0].partition(".")[0]
         return self._keeps_memory[id(kind)] and package not in {"ctypes", "numpy", *_WITHOUT_MEMORY_OF_C}
 
@@ -215,7 +215,7 @@ def _objects_of_line(
 
 
 def _line_objects(notes: list[dict[str, _ObjectNote]]) -> list[_LineObject]:
-    """The objects of a line, by the notes of each time."""
+    """Return the objects of a line that the last notes have, by the notes of each time."""
     objects = []
     for name, last_note in notes[-1].items():
         notes_of_name = [notes_of_time[name] for notes_of_time in notes if name in notes_of_time]
@@ -235,7 +235,7 @@ def _line_objects(notes: list[dict[str, _ObjectNote]]) -> list[_LineObject]:
 
 
 def _object_advice(line_object: _LineObject, code: CodeType) -> str:
-    """The advice for an object of a line, by the rule for its class or else by its methods; empty if none is known."""
+    """Return the advice for an object of a line, by its class's rule or else by its methods; empty if none is known."""
     rule = find_native_rule(line_object.kind)
     if rule is not None and set(_METHOD.findall(rule.fix)).isdisjoint(code.co_names):
         return rule.advice({class_name(owner): line_object.name for owner in mro(line_object.kind)})
@@ -244,7 +244,7 @@ def _object_advice(line_object: _LineObject, code: CodeType) -> str:
 
 
 def _releasing_methods(line_object: _LineObject, code: CodeType) -> tuple[str, ...]:
-    """The calls of an object's methods that release memory, without those that the code makes itself."""
+    """Return the calls of an object's methods that release memory; none if the code makes one of them itself."""
     words = _ENDING if line_object.is_made_anew else _SERVING
     if line_object.is_made_anew and _has_with_statement(code):  # which may end the object
         return ()
