@@ -239,6 +239,8 @@ def test_rounds_are_not_told_to_a_command(tmp_path: Path) -> None:
         ("cat | mail me", "`|` is for a shell"),
         ("cat 2>&1", "for a shell"),
         ("cat ;ls", "for a shell"),
+        ("cat; ls", "`;` is for a shell"),
+        ("cat &", "`&` is for a shell"),
     ],
 )
 def test_a_command_that_cannot_be_started_is_refused_before_the_run(command: str, part: str) -> None:

@@ -60,12 +60,12 @@ def test_a_file_that_is_loaded_under_many_names_is_a_users_module_once(tmp_path:
     assert is_runtime_file(str(file))
 
 
-def test_one_that_only_an_object_holds_is_entered_and_an_imported_one_is_not(module_names: list[str]) -> None:
+@pytest.mark.usefixtures("module_names")
+def test_one_that_only_an_object_holds_is_entered_and_an_imported_one_is_not() -> None:
     template: Any = ModuleType("memory:0x7f00")
     template.body = [TEXT]
     assert [name for name, _ in open_module(template, _walk()).parts] == [".body"]
     assert open_module(sys.modules["json"], _walk()) is OPAQUE
-    assert module_names == []
 
 
 def test_an_imported_module_under_a_second_name_is_code(module_names: list[str]) -> None:

@@ -31,8 +31,8 @@ STDERR_BYTES = 300
 """Number of last bytes of the command's stderr that are read."""
 
 _QUOTED_TEXT = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
-_SHELL_OPERATOR = re.compile(r"(?:^|\s)(\d?[<>|&;]+)")
-"""A pipe, redirection or end of a command, such as `>> log`, `| mail` or `2>&1`, at the beginning of a word."""
+_SHELL_OPERATOR = re.compile(r"(?:^|(?<=\s))\d?[<>|&;]+|[|&;]+(?=\s|$)")
+"""A pipe, redirection or end of a command at either end of a word: `>> log`, `| mail`, `2>&1`, `ls;`."""
 
 ShowLine = Callable[[str], None]
 
@@ -61,7 +61,7 @@ def check_command(command: str | None, setting_name: str = "on_event") -> None:
         ) from empty_error
     if operator := _SHELL_OPERATOR.search(_QUOTED_TEXT.sub("", command)):
         raise ConfigError(
-            f"{setting_name} = {short_repr(command)}: `{operator[1]}` is for a shell, and the command gets none. "
+            f"{setting_name} = {short_repr(command)}: `{operator[0]}` is for a shell, and the command gets none. "
             "Give the command as sh -c '...', or quote the character"
         )
     if shutil.which(program) is None:
