@@ -17,6 +17,7 @@ from flatwater_trading.market.config import CostConfig
 from flatwater_trading.market.cost_rates import rate_tables
 from flatwater_trading.market.costs import CostRates, Costs
 from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.signals import fill_holes
 from flatwater_watch.errors import ConfigError, DataError
 
 
@@ -166,12 +167,7 @@ def _investable_columns(feature: np.ndarray, panel: Panel) -> np.ndarray:
 
 def last_usable_closes(close: np.ndarray) -> np.ndarray:
     """Fill each row with the last close up to it that is not NaN; 0 before the first. [T, K] -> [T, K]."""
-    rows = np.where(np.isnan(close), -1, np.arange(len(close))[:, None])
-    # A running maximum of usable row numbers: no later close is read.
-    newest_rows = np.maximum.accumulate(rows, axis=0)
-    return np.where(newest_rows >= 0, np.take_along_axis(close, np.maximum(newest_rows, 0), axis=0), 0).astype(
-        np.float32
-    )
+    return fill_holes(close).astype(np.float32)
 
 
 def last_usable_rows(usable: np.ndarray) -> np.ndarray:

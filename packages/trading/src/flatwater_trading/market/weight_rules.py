@@ -92,10 +92,7 @@ class Closes:
             calendar: frequency of the rows.
         """
         self.last_close, self.tradable, self.calendar = last_close, tradable, calendar
-        self.moves = torch.zeros_like(last_close)
-        # 0 on the first day, and up to an instrument's first close, before which there is no price to move from.
-        was_priced = last_close[:-1] > 0
-        self.moves[1:] = (last_close[1:] / last_close[:-1].where(was_priced, 1) - 1).where(was_priced, 0)
+        self.moves = self.past_return(1)
 
     def rows(self, trading_days: int) -> int:
         """Return the number of rows that are as long as `trading_days` trading days, at least `MINIMUM_ROWS`."""

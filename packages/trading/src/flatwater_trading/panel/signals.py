@@ -120,7 +120,7 @@ def find_moves(close: np.ndarray) -> np.ndarray:
 
 def fill_holes(values: np.ndarray) -> np.ndarray:
     """Fill each hole with the last number before it, [T, C]; 0 before the first."""
-    # The row of the last number up to each row; -1 before the first.
+    # The row of the last number up to each row; -1 before the first. A running maximum, so no later row is read.
     rows = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
     last_numbers = np.take_along_axis(values, np.maximum(rows, 0), axis=0)  # row 0 in place of -1, and not used
     return np.where(rows >= 0, last_numbers, 0.0)
