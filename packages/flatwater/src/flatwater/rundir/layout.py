@@ -19,6 +19,7 @@ from flatwater_watch.files.directory import (
     is_same_folder,
     write_object,
 )
+from flatwater_watch.files.output import POLICY_OUTPUTS
 from flatwater_watch.files.regular_files import append_regular
 
 RUNS_FOLDER = Path("runs")
@@ -179,7 +180,7 @@ def open_folder(path: Path) -> RunFolder:
         reason = "It is not a folder." if path.exists() else "The folder does not exist."
         if path.is_file() and path.suffix == ".json":  # most likely a result of `flatwater watch`
             reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
-        elif path.is_file() and path.suffix in {".safetensors", ".pt2", ".onnx"}:
+        elif path.is_file() and path.suffix in POLICY_OUTPUTS:
             reason = "It is an exported policy: give the folder of its run, or play it from Python by `flatwater.load`."
         what_is_there = _inner_run_hint(path) if path.is_dir() else reason
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
