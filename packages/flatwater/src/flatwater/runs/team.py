@@ -268,7 +268,7 @@ def require_ray() -> None:
 
 
 def _object_store_bytes() -> int:
-    require_ray()
+    """Return the bytes in the cluster's object stores; workers run there already, so Ray is installed."""
     from flatwater.cluster.ray_workers import object_store_bytes  # noqa: PLC0415  (an extra)
 
     return object_store_bytes()
