@@ -1,6 +1,7 @@
 """The stop of an account of target weights: cash for a while, once its equity has fallen far enough from its highest.
 
-Equity is that of a close, before the trades at it, so somebody who lives day by day knows it when the orders are due.
+Equity is that of a close, before the trades at it, so an account that is played day by day knows it when the orders are
+due.
 """
 
 from dataclasses import dataclass

@@ -177,7 +177,7 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
     half_replay = replay.generations // 2
     # Half of the ring must still have room for the warm-up, or no update would ever be made.
     fits_warmup = replay_capacity(config) * half_replay >= replay.warmup * replay.generations
-    if half_replay and fits_warmup and not in_hindsight:  # who learns in hindsight has no replay
+    if half_replay and fits_warmup and not in_hindsight:  # learning in hindsight has no replay
         smaller = replace(config, replay=replace(replay, generations=half_replay))
         yield f"replay.generations = {half_replay}", "replay", smaller
     settings = learner.own

@@ -103,7 +103,7 @@ class ReplayLearning:
         shape = (setup.config.population.size, settings.micro_batches, settings.own.batch_size)
         # The stream is named by the update's number, so a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
-        # Every process draws for the whole population, so a member's draw does not depend on who computes it.
+        # Every process draws for the whole population, so a member's draw is the same in each of them.
         self._drawn_positions, weight = draw(self._replay, shape, rng)
         own_members = slice(*setup.share)
         positions = self._drawn_positions[own_members]
