@@ -225,3 +225,11 @@ def test_a_run_of_an_unknown_trainer_is_refused(
     capsys.readouterr()
     assert main(["resume", str(tmp_path / "done")]) == 2
     assert "trainer = 'sail': no recipe 'sail': expected evolve" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("name", "is_loaded"), [("p.safetensors", True), ("p.pt2", False), ("p.onnx", False)])
+def test_an_exported_policy_is_told_from_a_run(tmp_path: Path, name: str, is_loaded: bool) -> None:  # noqa: FBT001
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(RunError, match="exported policy: give the folder of its run") as refused:
+        open_folder(tmp_path / name)
+    assert ("flatwater.load" in str(refused.value)) == is_loaded

@@ -181,7 +181,8 @@ def open_folder(path: Path) -> RunFolder:
         if path.is_file() and path.suffix == ".json":  # most likely a result of `flatwater watch`
             reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
         elif path.is_file() and path.suffix in POLICY_OUTPUTS:
-            reason = "It is an exported policy: give the folder of its run, or play it from Python by `flatwater.load`."
+            player = ", or play it from Python by `flatwater.load`" if path.suffix == ".safetensors" else ""
+            reason = f"It is an exported policy: give the folder of its run{player}."
         what_is_there = _inner_run_hint(path) if path.is_dir() else reason
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     if folder.seeds.is_file():

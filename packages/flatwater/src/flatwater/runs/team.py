@@ -9,7 +9,7 @@ import platform
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -263,8 +263,10 @@ def require_ray() -> None:
     Raises:
         ConfigError: it is not.
     """
-    if find_spec("ray") is None:
-        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'")
+    try:
+        import_module("flatwater.cluster.ray_workers")
+    except ImportError as error:
+        raise ConfigError("cluster: needs Ray, which is not installed: pip install 'flatwater[ray]'") from error
 
 
 def _object_store_bytes() -> int:
