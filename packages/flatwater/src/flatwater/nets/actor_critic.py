@@ -137,7 +137,7 @@ class ActorCritic:
 
     def read_numbers(self, obs: Tensor) -> Float[Tensor, "*N O"]:
         """Return the numbers of observations that are neither tokens nor in an image."""
-        # Only observations with images are bytes, among which the other numbers are packed.
+        # Bytes are rows with images, next to which the other numbers are packed, or tokens, which have no such numbers.
         if obs.dtype != torch.uint8:
             return obs
         numbers: Tensor = view_numbers(obs, () if self.encoder is None else self.encoder.parts, torch.float32)

@@ -80,7 +80,10 @@ class MLPValues:
         return self.values(params, obs).argmax(-1)
 
     def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
-        """Return the value (or logit) of every choice, for observations [P, B, ...]; of an illegal one, -10^9."""
+        """Return the value (or logit) of every choice, for observations [P, B, ...].
+
+        An illegal choice has `IMPOSSIBLE_LOGIT`.
+        """
         if not self.masked:
             return self.unmasked_values(params, obs)
         rows = obs.flatten(2)  # each ends in a flag for each choice

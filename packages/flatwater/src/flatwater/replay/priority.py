@@ -160,10 +160,12 @@ def draw_prioritised(
     block = torch.searchsorted(block_ends, _below_end(point, total), right=True)
     place_ends = _running_sums(priorities.mass, priorities.sums, block)
     # Measured from the block's beginning, which is the end of the block before it.
-    point_in_block = _below_end(point - torch.where(block > 0, block_ends[block - 1], 0), place_ends[..., -1])
-    place_in_block = torch.searchsorted(place_ends, point_in_block.unsqueeze(-1), right=True).squeeze(-1)
+    # Under the same name, so that the points of the total mass are freed.
+    point = point - torch.where(block > 0, block_ends[block - 1], 0)
+    point = _below_end(point, place_ends[..., -1])
+    place_in_block = torch.searchsorted(place_ends, point.unsqueeze(-1), right=True).squeeze(-1)
     index = block * BLOCK_PLACES + place_in_block
-    if not priorities.alpha:  # all masses are equal
+    if not priorities.alpha:  # all places that hold a transition have the same mass
         return index, None
     # N and the total mass cancel when the weights are divided by the largest.
     weight = priorities.mass[index].pow(-priorities.beta)

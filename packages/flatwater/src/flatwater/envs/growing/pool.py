@@ -14,20 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
-from flatwater.envs.growing.lifecycle import (
-    LifecycleTables,
-    Slots,
-    build_slots,
-    build_tables,
-)
-from flatwater.envs.growing.measures import (
-    Measures,
-    build_measures,
-)
-from flatwater.envs.growing.reward import (
-    UngrownAccuracy,
-    build_ungrown_accuracy,
-)
+from flatwater.envs.growing.lifecycle import LifecycleTables, Slots, build_slots, build_tables
+from flatwater.envs.growing.measures import Measures, build_measures
+from flatwater.envs.growing.reward import UngrownAccuracy, build_ungrown_accuracy
 from flatwater.envs.growing.task import Task
 from flatwater.envs.growing.weights import StackedWeights, build_weights
 from flatwater.nets.host_mlp import MLPHost

@@ -10,11 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.fitting import fit_hosts_, validate_hosts
-from flatwater.envs.growing.lifecycle import (
-    OperationMasks,
-    apply_operation_,
-    possible_operations,
-)
+from flatwater.envs.growing.lifecycle import OperationMasks, apply_operation_, possible_operations
 from flatwater.envs.growing.measures import (
     has_good_loss,
     last_accuracy,
@@ -24,11 +20,7 @@ from flatwater.envs.growing.measures import (
 )
 from flatwater.envs.growing.observation import host_observation
 from flatwater.envs.growing.pool import GrowingEnvs, pool_host
-from flatwater.envs.growing.reward import (
-    seed_credit,
-    step_reward,
-    ungrown_accuracy,
-)
+from flatwater.envs.growing.reward import seed_credit, step_reward, ungrown_accuracy
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, image_numbers, stream_key
 from flatwater.envs.growing.weights import reset_moments_

@@ -395,7 +395,7 @@ def _is_words(space: gym.Space[Any]) -> bool:
 
 
 def _discrete_minima(space: gym.Dict) -> dict[str, int]:
-    """Return key -> minimum of each Discrete in a Dict; those with more values than a byte, 255, are left out."""
+    """Return key -> minimum of each Discrete in a Dict; those with more than 255 values are left out."""
     discrete = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
     return {key: int(child.start) for key, child in discrete.items()}
 

@@ -115,9 +115,10 @@ def message_bytes(run: GrowState) -> dict[str, int]:
 
 
 def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
-    """Return the bytes of the largest message to a worker: the state with which a replaced worker goes on; 0 without.
+    """Return the bytes of the largest message to a worker: the state with which a replaced worker goes on.
 
-    It has the policy, the worker's rows of the pool, and the record of hosts without growth that rewards compare with.
+    The state has the policy, the worker's rows of the pool, and the record of hosts without growth that rewards compare
+    with. Without workers there is no message: 0.
     """
     if not shares:
         return 0

@@ -1,4 +1,4 @@
-"""An update of every member from the shared replay: bound to its transitions and priorities once, called for each."""
+"""Updates of all members from the shared replay, by a function that is bound once to members and replay."""
 
 from collections.abc import Callable
 

@@ -75,8 +75,7 @@ class TrainingPhase:
         has_ended = step_(*step_arguments, legal=self._legal_array)
         profile.end_part_("env")
         # Without the axis of agents, of which there is one.
-        columns = [torch.from_numpy(column[:, 0]) for column in self._outcome]
-        reward, terminated, truncated = columns
+        reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
         append_(
             run.ring,
             action=action,

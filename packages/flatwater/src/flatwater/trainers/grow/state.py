@@ -145,7 +145,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         target_kl=config.learner.target_kl,
     )
     action = ColumnSpec((len(HEADS),), torch.int64)
-    init_action_bias_(setup, learner)  # the first policy then chooses operations by its prior
+    init_action_bias_(setup, learner)
     return GrowState(
         progress=Progress(),
         learner=learner,
