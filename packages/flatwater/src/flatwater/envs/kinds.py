@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from flatwater.envs.world import AgentKind, Array, Spaces
-from flatwater.nets.observation import FLOAT_BYTES
+from flatwater.nets.observation import whole_float_bytes
 from flatwater_watch.errors import ConfigError
 
 
@@ -94,7 +94,7 @@ def _row_items(spaces: Spaces, *, has_vectors: bool) -> int:
     if has_vectors:
         return size
     byte_count = size * np.dtype(spaces.obs_type).itemsize
-    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES  # `-(-a // b)` divides and rounds up
+    return whole_float_bytes(byte_count)
 
 
 class KindRows:

@@ -62,10 +62,15 @@ def count_numbers(parts: Sequence[Part]) -> int:
     return sum(part.size for part in parts if not part.is_image)
 
 
+def whole_float_bytes(byte_count: int) -> int:
+    """Return `byte_count` rounded up to whole floats."""
+    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES  # `-(-a // b)` divides and rounds up
+
+
 def row_bytes(parts: Sequence[Part]) -> int:
     """Return the bytes of a row with images, rounded up so that the floats of every row are aligned."""
     byte_count = FLOAT_BYTES * count_numbers(parts) + sum(part.size for part in parts if part.is_image)
-    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES  # `-(-a // b)` divides and rounds up
+    return whole_float_bytes(byte_count)
 
 
 def view_numbers(row: Any, parts: Sequence[Part], dtype: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)

@@ -18,6 +18,12 @@ CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError,
 """Errors that are raised when a value that is not of its space is written into an array; torch's is a RuntimeError."""
 
 
+def find_not_finite(numbers: Array) -> tuple[int, ...] | None:
+    """Return the position of the first number that is NaN or infinite, on each axis; None if all are finite."""
+    is_finite = np.isfinite(numbers)
+    return None if is_finite.all() else tuple(int(position) for position in np.argwhere(~is_finite)[0])
+
+
 def not_finite_error(part: str, number: float) -> ValueError:
     """Return the error for an observation whose `part`, such as `observation[2]`, is NaN or infinite."""
     return ValueError(f"{part} is {number}: expected a finite number. {ALLOW_NAN_ADVICE}")

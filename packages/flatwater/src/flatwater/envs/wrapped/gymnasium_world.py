@@ -16,6 +16,7 @@ from flatwater.envs.wrapped.checks import (
     check_info,
     check_reset,
     check_reward,
+    find_not_finite,
     interface_error,
     not_finite_error,
     source_location,
@@ -213,12 +214,10 @@ class GymnasiumWorld:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
         """
         numbers = self._reader.numbers(obs)
-        if np.isfinite(numbers).all():
+        if (index := find_not_finite(numbers)) is None:
             return
-        # Indices of the first such number: its copy, agent 0, and its place among the numbers.
-        first_index = np.argwhere(~np.isfinite(numbers))[0]
-        env, number = int(first_index[0]), int(first_index[2])
-        error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
+        env, _agent, number = index
+        error = not_finite_error(self._reader.part_name(number), numbers[index])
         raise interface_error(self._user_layer, method, error, self._limit.place(env, method))
 
     @property

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
-
 from flatwater.envs.kept_state import StateKeeper
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, Teacher, World
-from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, source_location
+from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, find_not_finite, source_location
 from flatwater.user_code import CallGuard, dotted_name
 from flatwater_watch.errors import ConfigError, UserCodeError
 
@@ -106,9 +104,8 @@ class OwnWorld:
         Raises:
             UserCodeError: a number is NaN or infinite.
         """
-        if np.isfinite(written_values).all():
+        if (index := find_not_finite(written_values)) is None:
             return
-        index = tuple(int(number) for number in np.argwhere(~np.isfinite(written_values))[0])
         env, agent, *number = index  # a reward has no number within an agent's
         raise UserCodeError(
             f"{self._subject}: {method} wrote the {name} {written_values[index]} for agent {agent} of environment "

@@ -20,6 +20,7 @@ from flatwater.envs.wrapped.checks import (
     check_info,
     check_reset,
     check_reward,
+    find_not_finite,
     interface_error,
     not_finite_error,
 )
@@ -248,13 +249,11 @@ class PettingZooWorld(PettingZooCopies):
         """
         for part in self._checked_parts:
             numbers = part.reader.numbers(obs if part.rows is None else part.rows.read_obs(obs))
-            if np.isfinite(numbers).all():
+            if (index := find_not_finite(numbers)) is None:
                 continue
-            # Indices of the first such number: its copy, its agent within the kind, and its place among the numbers.
-            first_index = np.argwhere(~np.isfinite(numbers))[0]
-            env, agent, number = int(first_index[0]), int(first_index[1]), int(first_index[2])
+            env, agent, number = index  # the agent's position within its kind
             place = f"{part.kind.agents[agent]}'s {part.reader.part_name(number)}"
-            error = not_finite_error(place, numbers[env, agent, number])
+            error = not_finite_error(place, numbers[index])
             raise interface_error(self._user_env, method, error, self._limit.place(env, method))
 
     def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:

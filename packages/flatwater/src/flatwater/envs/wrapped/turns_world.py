@@ -21,6 +21,7 @@ from flatwater.envs.wrapped.checks import (
     check_flag,
     check_info,
     check_reward,
+    find_not_finite,
     interface_error,
     not_finite_error,
 )
@@ -360,9 +361,8 @@ class TurnsWorld(PettingZooCopies):
         try:
             self._reader.write(turn.observation, row)
             numbers = self._reader.numbers(row)
-            if self._checks_observations and not np.isfinite(numbers).all():
-                number = int(np.flatnonzero(~np.isfinite(numbers))[0])
-                raise not_finite_error(self._reader.part_name(number), numbers[number])
+            if self._checks_observations and (index := find_not_finite(numbers)) is not None:
+                raise not_finite_error(self._reader.part_name(*index), numbers[index])
         except CONVERSION_ERRORS as error:
             raise interface_error(self._user_env, "last", error, self._limit.place(env, "step")) from error
         if legal is not None and self._spaces.masked:
