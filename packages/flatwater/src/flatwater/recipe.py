@@ -113,6 +113,8 @@ class Difference:
     """Name of the periods: days, weeks, episodes."""
     comparison_phrase: Callable[[str], str]
     """Function from the name of the other run to the end of a sentence that begins with the name of this run."""
+    note: str = ""
+    """Sentence on what the two runs do not have in common besides; empty if there is nothing to add."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +181,9 @@ class Recipe:
     tables: Callable[[Mapping[str, Sequence[float]]], Sequence[ShownTable]] = lambda _: ()
     """Function from the metrics of a finished run, of 500 of its rounds where it has more, to tables that the terminal
     shows below its result."""
+    following_commands: Sequence[str] = ()
+    """Commands of the recipe's package that take the folder of a finished run, such as `orders`: the end of a training
+    names them. Left out: only those of all runs."""
 
     def __post_init__(self) -> None:
         """Refuse format strings that do not fit, and a recipe without curves, as no list could show its runs.

@@ -106,7 +106,9 @@ def test_an_import_is_summed_up_in_80_columns(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "p.csv").write_text("\n".join(["Datum,AA_close,BB_close,remark", *closes]))
     assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out")]) == 0
     told = [
-        line for line in capsys.readouterr().out.splitlines() if not line.startswith((str(tmp_path), "fingerprint"))
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if not line.startswith((str(tmp_path), "fingerprint", "next"))
     ]
     assert max(map(len, told)) <= 80
     said = " ".join(" ".join(told).split())
@@ -114,12 +116,28 @@ def test_an_import_is_summed_up_in_80_columns(tmp_path: Path, capsys: pytest.Cap
         "columns date = Datum, 2 of prices",
         "--map date=COLUMN",
         "not used remark",
-        "days 1,198, 2020-01-01 to 2023-04-14; at most 3 days apart (from 2021-05-14",
-        "gaps BB 1 days",
-        "like splits AA -49.0% on 2021-12-01 (2:1)",
-        "splits train 676 days, validation 252 days, holdout 251 days",
+        "days 1,198, 2020-01-01 to 2023-04-14; longest pause 3 days, after 2021-05-14",
+        "gaps BB 1 day ",
+        "like splits AA -49.0% on 2021-12-01 (2:1). Use prices that are adjusted for splits",
+        "tradable days train 676, validation 252, holdout 251",
     ):
         assert fact in said
+
+
+def test_an_import_names_late_and_early_instruments_and_the_next_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that left the market stood as one without a gap, and no line said how to go on."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"2024-01-{day:02d},{100 + day},{50 + day if day > 4 else ''},{70 + day if day < 9 else ''}"
+        for day in range(1, 13)
+    ]
+    Path("p.csv").write_text("\n".join(["date,AA,LATE,GONE", *rows]))
+    assert main(["panel", "import", "p.csv", "--out", "my panel"]) == 0
+    said = capsys.readouterr().out
+    assert "begin later LATE 2024-01-05 end earlier GONE 2024-01-08 gaps - " in " ".join(said.split())
+    assert said.splitlines()[-1] == "next        flatwater train erl --panel 'my panel' · flatwater study 'my panel'"
 
 
 def test_splits_that_hold_no_episode_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -436,7 +436,7 @@ def test_columns_in_another_order_are_the_same_prices(runs: dict[str, Path]) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("instrument,shares\n", r"lacks .*entry_date, entry_price, target\. "),
+        ("instrument,shares\n", r"expected the columns .*, entry_date, entry_price, .*, got instrument, shares\."),
         ("S1,yesterday,1,2,3\n", "row 1, column entry_date: 'yesterday' .*2024-01-31"),
         ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5'.*number"),
         ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3'.*number"),

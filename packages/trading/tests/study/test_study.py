@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,12 +22,12 @@ from status_lines import StatusLines
 
 from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
-from flatwater_trading.cli.study import StudyTraders, StudyWeights, show_study
+from flatwater_trading.cli.study import StudyTraders, StudyWeights, next_commands, show_study
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.folds import cut_folds, fold_config
 from flatwater_trading.study.opening import StudyRequest
 from flatwater_trading.study.page import study_page
-from flatwater_trading.study.records import read_study
+from flatwater_trading.study.records import StudyFolder, read_study
 from flatwater_trading.study.study import StudyOutcome, train_study
 from flatwater_watch.errors import ConfigError, MemoryLimitError, RunError
 
@@ -411,6 +412,13 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
         read_study(Path("s"))
 
 
+def test_a_study_ends_with_the_commands_that_follow(whole: StudyOutcome) -> None:
+    train_command, compare_command = next_commands(StudyFolder(Path("my study")), "weights").split(" · ")
+    assert shlex.split(train_command) == ["flatwater", "train", "weights", "--config", "my study/base.toml"]
+    assert shlex.split(compare_command) == ["flatwater", "compare", "my study", "OTHER"]
+    assert whole.folder.base.is_file()
+
+
 def change_equity(path: Path, **columns: pl.Expr) -> None:
     pl.read_parquet(path).with_columns(**columns).write_parquet(path)
 
@@ -456,6 +464,23 @@ def test_studies_of_other_markets_or_days_are_told_apart(capsys: pytest.CaptureF
     Path("r").mkdir()
     assert main(["compare", "s", "r"]) == 2
     assert "expected folders of one kind, got s, a study, and r, a run" in capsys.readouterr().err
+    assert main(["compare", "s", "nowhere"]) == 2
+    assert "nowhere: there is no such folder" in capsys.readouterr().err, "and not: nowhere, a run"
+
+
+@pytest.mark.usefixtures("whole")
+def test_studies_of_two_recipes_show_the_settings_that_both_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """A hundred settings of traders stood beside dashes, and single precision was taken for other costs."""
+    shutil.copytree("s", "t")
+    base = Path("t/base.toml")
+    base.write_text('trainer = "weights"\nrounds = 9\nhistory = 40\n')
+    change_equity(Path("t/equity.parquet"), **{"equal weight": pl.col("equal weight").cast(pl.Float32)})
+    assert main(["compare", "s", "t", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert compared["studies"][1]["settings"] == {"rounds": 9, "trainer": "weights"}
+    assert compared["differences"][0]["same_market"]
+    assert main(["compare", "s", "t"]) == 0
+    assert "Settings that only some of the recipes have are left out." in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("whole")
@@ -545,14 +570,14 @@ def test_a_file_of_settings_says_what_is_studied() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("synthetic:4x300 --folds 5", ["--folds 5: of 300 days ", "train on 50", "too short"]),
+        ("synthetic:4x300 --folds 5", ["--folds 5: of 300 rows ", "train on 50", "too short"]),
         ("synthetic:4x1500 --folds 40", ["tested on 36", "--folds 2 "]),
         ("synthetic:4x300 --folds 400", ["--folds 400", "tested on 0"]),
         ("synthetic:4x900 --folds 2 --splits.days 5000", ["splits.days = 5000: ", "900 rows"]),
         ("nothing.parquet", ["nothing.parquet: ", "no such file"]),
         (
             "weights synthetic:4x300 --folds 2",
-            ["--folds 2: of 300 days ", "but 472 or", "lower history"],
+            ["--folds 2: of 300 rows ", "but 472 or", "lower history"],
         ),
         (
             "weights synthetic:4x1200 --folds 9 --splits.validation-days 40 --history 60 --learner.days 128",

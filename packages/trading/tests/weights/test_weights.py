@@ -264,15 +264,15 @@ def test_prices_after_a_day_move_no_earlier_weight(trained: Path) -> None:
         assert before.equity[name].to_list()[:rows] == after.equity[name].to_list()[:rows], name
 
 
-def test_orders_say_how_many_instruments_have_no_close(trained: Path) -> None:
+def test_orders_name_the_instruments_without_a_close(trained: Path) -> None:
     trader, panel = fw.load(trained), load_panel(PANEL)
     values, names = panel.values.copy(), [panel.instruments[n] for n in panel.investable]
     values[-1, panel.investable[1:]] = np.nan
     other = build_panel(values=values, dates=panel.dates, instruments=panel.instruments, investable=names)
     orders = trader.orders(other)
     assert {each.instrument for each in orders.orders} <= {names[0]}
-    assert orders.unpriced == len(names) - 1
-    said = f"Without a close on {panel.dates[-1]}, and so not traded: {len(names) - 1} of the instruments."
+    assert orders.unpriced == tuple(names[1:])
+    said = f"Without a close on {panel.dates[-1]}, and so not traded: {', '.join(names[1:])}."
     assert said in portfolio_order_sheet(orders).lines
 
 
@@ -290,8 +290,26 @@ def test_the_commands_write_what_they_read(trained: Path, tmp_path: Path, capsys
     held.write_text("instrument,shares\nNOBODY,3\ncash,5\n")
     assert main(["orders", str(trained), "--positions", str(held)]) == 2
     assert "NOBODY is held" in " ".join(capsys.readouterr().err.split())
+    held.write_text("name,quantity\nAA,3\n")
+    assert main(["orders", str(trained), "--positions", str(held)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        "expected the columns instrument, shares, got name, quantity. `flatwater orders RUN --after FILE` writes"
+        in said
+    )
     assert main(["report", str(trained)]) == 0
     assert "Weights of what it held most" in (trained / "report.html").read_text()
+
+
+def test_a_training_ends_with_the_commands_that_take_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--rounds 1 --threads 1 --history 40 --splits.holdout-days 90 --splits.validation-days 60"
+    members = "--members.size 2 --members.hidden 4 --learner.updates 3 --learner.days 20"
+    run = tmp_path / "run"
+    assert main(["train", "weights", "--panel", PANEL, *options.split(), *members.split(), "--run", str(run)]) == 0
+    commands = capsys.readouterr().out.splitlines()[-1].removeprefix("next").strip().split(" · ")
+    assert commands == [f"flatwater evaluate {run}", f"flatwater orders {run}", f"flatwater resume {run} --rounds N"]
 
 
 def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, tmp_path: Path) -> None:

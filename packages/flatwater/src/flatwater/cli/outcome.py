@@ -81,11 +81,12 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
         for table in outcome.recipe.tables(read_course(folder)):
             show_table(table, console)
         console.print(f"\npicture     {folder.picture}\nrun folder  {folder.path}", soft_wrap=True)
-        console.print(
-            f"next        flatwater evaluate {folder.path} · flatwater resume {folder.path} --rounds N",
-            highlight=False,
-            soft_wrap=True,
-        )
+        commands = [
+            f"flatwater evaluate {folder.path}",
+            *(f"flatwater {command} {folder.path}" for command in outcome.recipe.following_commands),
+            f"flatwater resume {folder.path} --rounds N",
+        ]
+        console.print(f"next        {' · '.join(commands)}", highlight=False, soft_wrap=True)
     return outcome
 
 

@@ -15,11 +15,12 @@ from flatwater.comparisons.side_by_side import (
     differences_from_first,
     number_rows,
     read_named_runs,
+    setting_notes,
     setting_rows,
 )
 from flatwater.plugins import group_rows, load_row
 from flatwater.rundir.plugin_folders import plugin_folder_kind
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import ConfigError, RunError
 
 RUN_KIND = "run"
 
@@ -52,6 +53,11 @@ def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComp
         RunError: a name is not that of a run, or a folder cannot be read.
     """
     check_run_names(names)  # before runs at a URL are downloaded
+    # Before the kinds: a folder that is not there would be taken for a run.
+    if (
+        missing_name := next((name for name in names if "://" not in name and not Path(name).exists()), None)
+    ) is not None:
+        raise RunError(f"{missing_name}: there is no such folder. See `flatwater runs` for the runs in ./runs.")
     kinds = {name: plugin_folder_kind("comparisons", Path(name)) or RUN_KIND for name in names}
     (first, kind), *others = kinds.items()
     for name, other_kind in others:
@@ -69,7 +75,7 @@ def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComp
     return NamedComparison(
         settings=setting_rows(runs),
         numbers=number_rows(runs),
-        sentences=[difference.sentence for difference in differences_from_first(runs)],
+        sentences=[*setting_notes(runs), *(difference.sentence for difference in differences_from_first(runs))],
         values=comparison_json(runs),
         draw_page=lambda written: comparison_page(runs, written),
     )

@@ -1,6 +1,6 @@
 """The page of a comparison: the curves of all runs over each other, their numbers, and how sure a difference is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import quantiles
 
@@ -18,6 +18,7 @@ from flatwater.comparisons.side_by_side import (
     ComparedRun,
     Rows,
     differences_from_first,
+    list_curves,
     number_rows,
     setting_rows,
 )
@@ -104,28 +105,31 @@ def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
 
 def _curve_charts(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     """Yield a chart for each curve of any run's recipe, and one of resident memory."""
-    title_by_metric = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
-    charts = [_curve_chart(runs, metric, title) for metric, title in title_by_metric.items()]
-    charts.append(_curve_chart(runs, "memory/resident", "resident memory, MiB", unit=MIB))
+    runs_by_colour = {run_colour(index): run for index, run in enumerate(runs)}
+    charts = []
+    for title, metric in list_curves(runs):
+        drawn_runs = {colour: run for colour, run in runs_by_colour.items() if run.has_curve(title, metric)}
+        charts.append(_curve_chart(drawn_runs, metric, title))
+    charts.append(_curve_chart(runs_by_colour, "memory/resident", "resident memory, MiB", unit=MIB))
     drawn_charts = [chart for chart in charts if chart is not None]
     yield from drawn_charts
     if not drawn_charts:
         yield Paragraph("No run has recorded a round yet.", kind="missing")
 
 
-def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
+def _curve_chart(runs: Mapping[str, ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
     """Return a chart of one number of all runs over the rounds; None if no run has it.
 
     Args:
-        runs: in the order of their colours.
+        runs: the runs that are drawn, by colour.
         metric: the number's name in `metrics.jsonl`.
         title: title of the chart.
         unit: values are divided by it.
     """
     bands, lines, rounds = list[Band](), list[Line](), set[float]()
-    for index, run in enumerate(runs):
+    for colour, run in runs.items():
         points = _points_by_round(run, metric, unit)
-        x, colour = [*points], run_colour(index)
+        x = [*points]
         if x:
             # Of several seeds the curve is their interquartile mean, of one its values.
             y = [float(interquartile_mean(np.asarray(values))) for values in points.values()]

@@ -40,6 +40,9 @@ SEEDS_UNIT = "seeds"
 EMPTY_CELL = "-"
 """Cell of a number that a run does not have."""
 
+PARTIAL_SETTINGS_NOTE = "Settings that only some of the recipes have are left out."
+"""Note on a table of settings of several recipes."""
+
 Rows = list[tuple[str, list[str]]]
 """Name of each row, and its cell for each run."""
 
@@ -73,6 +76,10 @@ class ComparedRun:
         keys = rows[0].keys() if rows else ()
         values_by_key = {key: [row[key] for row in rows if is_number(row.get(key))] for key in keys}
         return {key: fmean(values) if values else None for key, values in values_by_key.items()}
+
+    def has_curve(self, title: str, metric: str) -> bool:
+        """Return whether the recipe draws this metric under this title."""
+        return self.run.recipe.curves.get(title) == metric
 
     @property
     def scores(self) -> list[float]:
@@ -121,7 +128,8 @@ class RunDifference:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
         same_words = "" if self.difference.units == SEEDS_UNIT else "the same "
         periods = f"{same_words}{self.difference.count} {self.difference.units}"
-        return f"{self.letter} {self.difference.comparison_phrase(self.first)}, over {periods}."
+        sentence = f"{self.letter} {self.difference.comparison_phrase(self.first)}, over {periods}."
+        return f"{sentence} {self.difference.note}".rstrip()
 
 
 def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
@@ -179,6 +187,14 @@ def read_group(path: Path) -> ComparedRun:
     return ComparedRun(letter="", source=str(path), run=runs[0], group=runs)
 
 
+def list_curves(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
+    """Return title and metric of the curves of all recipes, each pair once.
+
+    Recipes that give one metric different titles have a curve each: `champion` is a score, `champion, bps` a growth.
+    """
+    return [*dict.fromkeys(curve for run in runs for curve in run.run.recipe.curves.items())]
+
+
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return a row for each setting that is not the same in all runs, in the order of the configuration file.
 
@@ -189,6 +205,11 @@ def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
     shared_names = [name for name in names if all(name in settings for settings in settings_of_runs)]
     return differing_rows(shared_names if len(recipes) > 1 else [*names], settings_of_runs)
+
+
+def setting_notes(runs: Sequence[ComparedRun]) -> list[str]:
+    """Return a sentence on the settings that `setting_rows` leaves out; none if all runs have the same recipe."""
+    return [PARTIAL_SETTINGS_NOTE] if len({run.run.recipe.name for run in runs}) > 1 else []
 
 
 def differing_rows(names: Sequence[str], settings_of_sides: Sequence[Mapping[str, Any]]) -> Rows:
@@ -240,9 +261,10 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
         ("time a round", [_pace_cell(run) for run in runs]),
         ("resident", [_resident_cell(run) for run in runs]),
     ]
-    # By metric: runs of several recipes may name one curve in different ways.
-    curves = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
-    rows += [(title, [_format_last(run, metric) for run in runs]) for metric, title in curves.items()]
+    rows += [
+        (title, [_format_last(run, metric) if run.has_curve(title, metric) else EMPTY_CELL for run in runs])
+        for title, metric in list_curves(runs)
+    ]
     numbers = {number.key: number for run in runs for number in run.run.recipe.numbers}
     suffix = ", mean" if any(run.group for run in runs) else ""
     for key, number in numbers.items():
@@ -391,6 +413,7 @@ def comparison_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
                 "count": 0 if difference.difference is None else difference.difference.count,
                 "units": None if difference.difference is None else difference.difference.units,
                 "reason": difference.reason or None,
+                "note": None if difference.difference is None else difference.difference.note or None,
                 "interval": None if difference.difference is None else difference.difference.values,
             }
             for difference in differences_from_first(runs)

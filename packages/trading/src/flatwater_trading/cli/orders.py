@@ -89,7 +89,7 @@ class OrdersCommand(WithTrust, WithBudget):
         for line in answer.lines:
             console.print(line, highlight=False, markup=False)
         if self.after is not None:
-            say(f"positions and cash after these orders: {self.after}")
+            say(f"positions and cash after these orders, for --positions of the next: {self.after}")
         return 0
 
     def decide(self) -> "OrderSheet | Plan":

@@ -1,6 +1,7 @@
 """`flatwater panel import` and `flatwater panel show`: a stored panel from price files, and its contents."""
 
 import json
+import shlex
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from flatwater_trading.panel.notes import SPLIT_ADVICE
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.regular_files import read_regular
-from flatwater_watch.phrases import list_phrase
+from flatwater_watch.phrases import count_phrase, list_phrase
 from flatwater_watch.terminal import say, terminal
 from flatwater_watch.units import format_bytes
 
@@ -96,6 +98,8 @@ class PanelImport:
         summary = summarise_panel(panel, context=episode.context, episode=episode.days)
         terminal().print(_summary_table(import_result, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
+        out = shlex.quote(str(self.out))
+        say(f"next        flatwater train erl --panel {out} · flatwater study {out}")
         return 0
 
 
@@ -181,15 +185,36 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
         f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(import_result)}"
     )
     table.add_row("frequency", import_result.panel.calendar.in_words)
+    for title, instruments in _partly_listed(summary).items():
+        table.add_row(title, list_phrase(instruments, MAXIMUM_LISTED))
     most_gaps_first = sorted(summary.instruments, key=lambda instrument: -instrument.gaps)
-    gaps = [f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in most_gaps_first if instrument.gaps]
+    gaps = [
+        f"{instrument.name} {count_phrase(instrument.gaps, summary.unit)}"
+        for instrument in most_gaps_first
+        if instrument.gaps
+    ]
     table.add_row("gaps", list_phrase(gaps, MAXIMUM_LISTED) or "-")
-    table.add_row("like splits", list_phrase(import_result.jumps, MAXIMUM_LISTED) or "-")
+    jumps = list_phrase(import_result.jumps, MAXIMUM_LISTED)
+    table.add_row("like splits", f"{jumps}. {SPLIT_ADVICE}" if jumps else "-")
     if summary.splits:
-        table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
+        splits = ", ".join(f"{split.name} {split.days:,}" for split in summary.splits)
+        table.add_row(f"tradable {summary.unit}s", splits)
     if summary.splits_problem:
-        table.add_row("splits do not fit", _splits_problem(summary))
+        table.add_row("too few rows", _splits_problem(summary))
     return table
+
+
+def _partly_listed(summary: "PanelSummary") -> dict[str, list[str]]:
+    """Return the instruments that begin after the panel, and those that end before it, by the title of their row."""
+    listed = [instrument for instrument in summary.instruments if instrument.first and instrument.last]
+    # `first` and `last` are dates such as 2019-12-17, in the order of the days.
+    latest_first = sorted(listed, key=lambda instrument: instrument.first or "", reverse=True)
+    earliest_first = sorted(listed, key=lambda instrument: instrument.last or "")
+    rows = {
+        "begin later": [f"{each.name} {each.first}" for each in latest_first if each.first != summary.first],
+        "end earlier": [f"{each.name} {each.last}" for each in earliest_first if each.last != summary.last],
+    }
+    return {title: names for title, names in rows.items() if names}
 
 
 def _splits_problem(summary: "PanelSummary") -> str:
@@ -206,7 +231,7 @@ def _longest_gap(import_result: "ImportResult") -> str:
         return "one day"
     pauses = (dates[1:] - dates[:-1]).astype(int)
     longest = int(pauses.argmax())
-    return f"at most {pauses[longest]} days apart (from {dates[longest]} on)"
+    return f"longest pause {count_phrase(int(pauses[longest]), 'day')}, after {dates[longest]}"
 
 
 def _print_tables(name: str, summary: "PanelSummary") -> None:

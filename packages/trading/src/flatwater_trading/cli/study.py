@@ -1,5 +1,6 @@
 """`flatwater study`: train and test a recipe on a panel in the folds of a walk-forward."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
+    from flatwater_trading.study.records import StudyFolder
     from flatwater_trading.study.study import StudyOutcome
 
 SETTINGS_SUFFIX = ".toml"
@@ -185,7 +187,6 @@ def _make_study_request(command: StudyCommand) -> Any:  # noqa: ANN401  (importe
 def run_study(command: StudyCommand) -> int:
     """Train and test the runs that are left, show the pooled result, and return the exit code."""
     import json
-    import shlex
     import sys
 
     from flatwater_trading.study.study import train_study
@@ -194,7 +195,8 @@ def run_study(command: StudyCommand) -> int:
     # With --json stdout is the result alone: everything else goes to stderr.
     console = silent_terminal() if command.quiet else lasting_terminal(to_stderr=command.json)
     errors = lasting_terminal(to_stderr=True) if command.quiet else console  # --quiet silences all else
-    outcome = train_study(_make_study_request(command), console)
+    request = _make_study_request(command)
+    outcome = train_study(request, console)
     result = outcome.result
     if result["pooled"] is not None:
         write_pages(outcome)
@@ -202,6 +204,7 @@ def run_study(command: StudyCommand) -> int:
         folder = outcome.folder
         console.print(f"\npicture       {folder.picture}\npage          {folder.report}", soft_wrap=True)
         console.print(f"study folder  {folder.path}", soft_wrap=True)
+        console.print(f"next          {next_commands(folder, request.config.trainer)}", soft_wrap=True)
     if command.json:
         sys.stdout.write(json.dumps(result, indent=1) + "\n")
     if outcome.stop.signal:
@@ -212,6 +215,12 @@ def run_study(command: StudyCommand) -> int:
     for line in failed_lines:
         errors.print(f"{line['run']} failed: {line['reason']}", style="red", markup=False, soft_wrap=True)
     return FlatwaterError.exit_code if failed_lines else 0
+
+
+def next_commands(folder: "StudyFolder", recipe: str) -> str:
+    """Return the commands that follow a study: a run on all its days, for orders, and the comparison with another."""
+    train_command = shlex.join(["flatwater", "train", recipe, "--config", str(folder.base)])
+    return f"{train_command} · {shlex.join(['flatwater', 'compare', str(folder.path)])} OTHER"
 
 
 def write_pages(outcome: "StudyOutcome") -> None:

@@ -8,7 +8,7 @@ import polars as pl
 
 from flatwater_trading.panel.calendar import DAILY, infer_calendar
 from flatwater_trading.panel.naming import ADJUSTED_CLOSE
-from flatwater_trading.panel.notes import note_about_file
+from flatwater_trading.panel.notes import SPLIT_ADVICE, note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 from flatwater_watch.phrases import list_phrase
@@ -132,8 +132,7 @@ def note_jumps(source: Path, jumps: list[str]) -> None:
         jumps_text = "; ".join(jumps[:MAXIMUM_JUMPS_SHOWN])
         note_about_file(
             source,
-            f"moves that look like splits: {jumps_text}{more_jumps}. Use prices that are adjusted, or be sure that "
-            "they fell so.",
+            f"moves that look like splits: {jumps_text}{more_jumps}. {SPLIT_ADVICE}",
         )
 
 

@@ -18,6 +18,7 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.files.output import replace_output, table_kind
 from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.options.bounds import Bounds
+from flatwater_watch.phrases import list_phrase
 from flatwater_watch.sanitize import short_repr
 
 COLUMNS = tuple(field.name for field in fields(Position))
@@ -30,6 +31,8 @@ PEAK, SINCE = "stop.peak", "stop.since"
 # Also names with apostrophes in front: writing adds an apostrophe and reading removes one, so every name survives.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 MAXIMUM_AMOUNT = 1e15
+MAXIMUM_NAMED = 8
+"""Columns of a file that is no such table that a message names."""
 PRICES, MONEY, SHORT_OR_LONG = (
     Bounds(1e-9, MAXIMUM_AMOUNT),
     Bounds(0, MAXIMUM_AMOUNT),
@@ -134,7 +137,11 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
         table = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig"), newline=""))
         absent = [name for name in columns if name not in (table.fieldnames or ())]
         if absent:
-            raise DataError(f"{file}: lacks the columns {', '.join(absent)}. It needs: {', '.join(columns)}.")
+            found = list_phrase(table.fieldnames or (), MAXIMUM_NAMED) or "no column"
+            raise DataError(
+                f"{file}: expected the columns {', '.join(columns)}, got {found}. `flatwater orders RUN --after FILE` "
+                "writes such a table."
+            )
         rows = list(enumerate(table, start=1))
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error

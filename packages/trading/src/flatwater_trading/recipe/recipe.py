@@ -68,4 +68,5 @@ ERL = Recipe(
     sections=lazy_function("flatwater_trading.recipe.sections:trading_sections"),
     difference=lazy_function("flatwater_trading.recipe.run_comparison:champion_difference"),
     comparison=lazy_function("flatwater_trading.recipe.run_comparison:comparison_charts"),
+    following_commands=("orders",),
 )

@@ -22,6 +22,11 @@ WAVE_FACTOR = 0.4
 """Number of waves for the interval's variance, as a multiple of the number of periods to the power of 2/3."""
 ROUNDING = 1e-9
 """Difference of two returns below which they count as equal."""
+MARKET_ROUNDING = 1e-6
+"""The same for equal weight in two results: traders keep its equity in single precision, target weights in double. One
+basis point more of costs changes the return of the first day by a hundred times this."""
+OTHER_MARKET_NOTE = "Equal weight earned another return in each: their instruments, prices or costs differ."
+"""Sentence on two results between which `is_same_market` is false."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,16 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
         low, high = mean - half_width, mean + half_width
     # Not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(mean * a_year, float(low) * a_year, float(high) * a_year)
+
+
+def is_same_market(equal_weight_returns: np.ndarray, other_returns: np.ndarray) -> bool:
+    """Return whether two results are of the same instruments, prices and costs: equal weight earned the same in both.
+
+    Args:
+        equal_weight_returns: returns of equal weight in each period.
+        other_returns: its returns in the same periods of the other result.
+    """
+    return bool(np.abs(equal_weight_returns - other_returns).max(initial=0) <= MARKET_ROUNDING)
 
 
 def interval_half_width(values: np.ndarray) -> float:

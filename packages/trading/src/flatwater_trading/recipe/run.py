@@ -117,10 +117,8 @@ class ErlRun(WorkersRun):
         costs = describe_costs(self.panel, self.config.env.account)
         lines = [features, describe_splits(self.panel, self.setup.splits), *costs]
         if rules := candidate_count(self.config, len(self.panel.investable)):
-            others = count_phrase(rules, "other rule")
-            lines.append(
-                f"purchases: by env.trade, or by one of {others} if it surely earns more on the validation days"
-            )
+            other = "another rule" if rules == 1 else f"one of {rules} other rules"
+            lines.append(f"purchases: by env.trade, or by {other} if it surely earns more on the validation days")
         if self.private_reason and self.device.type == "cpu":
             lines.append(
                 f"market: in the memory of each process, as it cannot be kept in a file: {self.private_reason}"

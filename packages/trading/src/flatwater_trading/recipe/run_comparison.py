@@ -10,7 +10,13 @@ from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
 from flatwater.reports.records import RunRecords
 from flatwater_trading.panel.calendar import infer_calendar
-from flatwater_trading.recipe.return_difference import MINIMUM_PERIODS, estimate_difference
+from flatwater_trading.recipe.comparison import MARKET
+from flatwater_trading.recipe.return_difference import (
+    MINIMUM_PERIODS,
+    OTHER_MARKET_NOTE,
+    estimate_difference,
+    is_same_market,
+)
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import Axis, Chart
@@ -46,7 +52,17 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not all(np.isfinite(run_returns).all() for run_returns in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     difference = estimate_difference(*returns, a_year=calendar.a_year)
-    return Difference(asdict(difference), len(returns[0]), calendar.units, difference.comparison_phrase)
+    # A run of traders and one of target weights name their costs differently, so only their results show whether they
+    # have paid the same.
+    market_returns = [period_returns(table[MARKET].to_numpy()) for table in tables if MARKET in table.columns]
+    has_other_market = len(market_returns) == len(tables) and not is_same_market(*market_returns)
+    return Difference(
+        asdict(difference),
+        len(returns[0]),
+        calendar.units,
+        difference.comparison_phrase,
+        note=OTHER_MARKET_NOTE if has_other_market else "",
+    )
 
 
 def period_returns(equity: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import polars as pl
 
 from flatwater.comparisons.named import NamedComparison
 from flatwater.comparisons.page import rows_table, run_colour, settings_block
-from flatwater.comparisons.side_by_side import EMPTY_CELL, Rows, differing_rows
+from flatwater.comparisons.side_by_side import EMPTY_CELL, PARTIAL_SETTINGS_NOTE, Rows, differing_rows
 from flatwater.config.mappings import flat_settings, from_mapping, to_mapping
 from flatwater.config.toml import read_toml
 from flatwater.metrics.short_numbers import nonzero_percent
@@ -20,9 +20,10 @@ from flatwater_trading.recipe.comparison import CHAMPION
 from flatwater_trading.recipe.return_difference import (
     INTERVAL_COVERAGE,
     MINIMUM_PERIODS,
-    ROUNDING,
+    OTHER_MARKET_NOTE,
     ReturnDifference,
     estimate_difference,
+    is_same_market,
 )
 from flatwater_trading.recipe.run_comparison import equity_charts, period_returns
 from flatwater_trading.study.config import StudyConfig
@@ -66,11 +67,12 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
     settings = {letter: study_settings(study) for letter, study in studies.items()}
     first_letter, *other_letters = studies
     differences = {letter: _find_difference(studies[letter], studies[first_letter]) for letter in other_letters}
-    # Names in their first order, each once.
-    names = dict.fromkeys(name for study_values in settings.values() for name in study_values)
-    settings_rows = differing_rows([*names], [*settings.values()])
+    has_several_recipes = len({study_values.get("trainer") for study_values in settings.values()}) > 1
+    names = _compared_settings([*settings.values()], only_shared=has_several_recipes)
+    settings_rows = differing_rows(names, [*settings.values()])
     number_rows = _number_rows([*studies.values()])
-    sentences = [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
+    sentences = [PARTIAL_SETTINGS_NOTE] if has_several_recipes else []
+    sentences += [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
     values = {
         "studies": [
             {
@@ -109,6 +111,17 @@ def study_settings(study: StudyRecords) -> dict[str, Any]:
     if setup["trials"]:
         settings |= flat_settings(read_toml(folder.space, follow_links=False), "search")
     return settings
+
+
+def _compared_settings(settings: Sequence[Mapping[str, Any]], *, only_shared: bool) -> list[str]:
+    """Return the names of the settings that are compared, in their first order, each once.
+
+    Args:
+        settings: settings of each study by name.
+        only_shared: whether only those are compared that all have, as settings of different recipes differ anyway.
+    """
+    names = dict.fromkeys(name for study_values in settings for name in study_values)
+    return [name for name in names if not only_shared or all(name in each for each in settings)]
 
 
 def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
@@ -176,12 +189,11 @@ def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifferenc
     first_champion_returns = shared[f"{CHAMPION} of first"].to_numpy()
     if not (np.isfinite(champion_returns).all() and np.isfinite(first_champion_returns).all()):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
-    market_difference = shared[EQUAL_WEIGHT] - shared[f"{EQUAL_WEIGHT} of first"]
     return StudyDifference(
         estimate_difference(champion_returns, first_champion_returns, a_year=calendar.a_year),
         count=len(shared),
         units=calendar.units,
-        is_same_market=float(cast("float", market_difference.abs().max())) <= ROUNDING,
+        is_same_market=is_same_market(shared[EQUAL_WEIGHT].to_numpy(), shared[f"{EQUAL_WEIGHT} of first"].to_numpy()),
     )
 
 
@@ -207,9 +219,7 @@ def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoD
     sentence = (
         f"{letter} {outcome.difference.comparison_phrase(first)}, over the same {outcome.count:,} {outcome.units}."
     )
-    if outcome.is_same_market:
-        return sentence
-    return f"{sentence} Equal weight earned another return in each: their instruments, prices or costs differ."
+    return sentence if outcome.is_same_market else f"{sentence} {OTHER_MARKET_NOTE}"
 
 
 def _difference_values(outcome: StudyDifference | NoDifferenceError) -> dict[str, Any]:

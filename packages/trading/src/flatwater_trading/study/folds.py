@@ -58,7 +58,7 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
             remedies.append(options)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
         raise ConfigError(
-            f"--folds {folds}: of {days:,} days the first fold would train on {all_folds[0].test.first:,} and be "
+            f"--folds {folds}: of {days:,} rows the first fold would train on {all_folds[0].test.first:,} and be "
             f"tested on {len(all_folds[0].test):,}. {remedy} In that fold {error}"
         ) from error
     return all_folds

@@ -75,8 +75,8 @@ class WeightOrders:
     """True if prices and shares are as traded; else they are those of the file, which may be adjusted."""
     stop: StopRecord | None
     """Record of the stop after this day: the next day's `stop`; None for an account without a stop."""
-    unpriced: int
-    """Number of the trader's instruments without a close on this day, which cannot be traded."""
+    unpriced: tuple[str, ...]
+    """Names of the trader's instruments without a close on this day, which cannot be traded."""
     stop_rows_left: int
     """Rows of the prices for which the account stays in cash, this day included; 0 for an account that may trade."""
 
@@ -151,7 +151,7 @@ def decide_weight_orders(
         rest=rest,
         as_traded=close.as_traded,
         stop=None if config.stop is None else _stop_record(close, stop_state),
-        unpriced=int((~close.prices.priced).sum()),
+        unpriced=tuple(name for name, priced in zip(names, close.prices.priced.tolist(), strict=True) if not priced),
         # The row of the stop itself is the first of `stop_rows`.
         stop_rows_left=config.stop_rows - (row - int(stop_state.stopped_row)) if bool(is_stopped) else 0,
     )

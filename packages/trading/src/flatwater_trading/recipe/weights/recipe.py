@@ -55,4 +55,5 @@ WEIGHTS = Recipe(
     sections=lazy_function("flatwater_trading.recipe.weights.sections:weights_sections"),
     difference=lazy_function("flatwater_trading.recipe.run_comparison:champion_difference"),
     comparison=lazy_function("flatwater_trading.recipe.run_comparison:comparison_charts"),
+    following_commands=("orders",),
 )
