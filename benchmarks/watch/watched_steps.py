@@ -18,8 +18,9 @@ from typing import Any
 import gymnasium
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
+from flatwater_watch.agent.call_counters import set_listener
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.step_hooks import hook_steps, unhook_steps
+from flatwater_watch.agent.step_hooks import hook_steps
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
 
@@ -91,7 +92,7 @@ def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
     plain = {name: method.__wrapped__ for name, method in HOOKED.items()}
     found = in_pairs(lambda: half(HOOKED), lambda: half(plain), pairs)
     half(plain)
-    unhook_steps()
+    set_listener(None)
     passed = (
         sum(gate.take_skipped_() for gate in gates.values())
         if alone

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from flatwater_watch.meters.mappings import family_memory, footprint, open_file_count, thread_count, touched_bytes
+from flatwater_watch.meters.mappings import family_memory, footprint, open_file_count, touched_bytes
+from flatwater_watch.meters.proc import thread_count
 
 MIB = 1 << 20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

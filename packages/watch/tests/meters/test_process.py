@@ -7,16 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from flatwater_watch.meters.process import (
-    CpuSample,
     allowed_cores,
     free_cores,
     load_elsewhere,
-    read_cpu_sample,
+    read_clocks,
     resident_bytes,
     whole_cores,
 )
@@ -54,16 +54,23 @@ def busy_process() -> Iterator[None]:
 
 def test_a_busy_process_elsewhere_is_seen() -> None:
     with busy_process():
-        before = read_cpu_sample()
+        before = read_clocks()
         time.sleep(0.4)
-        assert load_elsewhere(before, read_cpu_sample()) > 0.4
+        assert load_elsewhere(before, read_clocks()) > 0.4
 
 
-def test_own_work_is_not_load_elsewhere() -> None:
+def test_own_work_is_not_load_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 2 seconds all cores did 3 seconds of work, 2 of them for this process: half a core is taken."""
-    before = CpuSample(wall=50.0, busy=100.0, own=7.0)
-    assert load_elsewhere(before, CpuSample(wall=52.0, busy=103.0, own=9.0)) == 0.5
-    assert load_elsewhere(before, CpuSample(wall=52.0, busy=101.9, own=9.0)) == 0.0  # the clocks tick apart
+
+    def clocks(wall: float, busy: float, own: float) -> tuple[float, float]:
+        now = SimpleNamespace(perf_counter=lambda: wall, process_time=lambda: own)
+        monkeypatch.setattr("flatwater_watch.meters.process.time", now)
+        monkeypatch.setattr("flatwater_watch.meters.process._busy_seconds", lambda: busy)
+        return read_clocks()
+
+    before = clocks(wall=50.0, busy=100.0, own=7.0)
+    assert load_elsewhere(before, clocks(wall=52.0, busy=103.0, own=9.0)) == 0.5
+    assert load_elsewhere(before, clocks(wall=52.0, busy=101.9, own=9.0)) == 0.0  # the clocks tick apart
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds processes to cores")

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from watched import GROWING, LEAK, MIB, rate_of, rows
 
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import explained_share
-from flatwater_watch.agent.open_causes import drop_explained_native_growth, drop_native_in_roots
+from flatwater_watch.agent.open_causes import drop_native_in_roots
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_share
 from flatwater_watch.agent.summary import order_findings
 from flatwater_watch.diagnose.evidence import unowned_evidence
@@ -254,20 +255,21 @@ def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
     growing = Growth(60, 400 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
     native = unowned_evidence("native", growing.whole, growing)
     leak = replace(native, owner="grow.KEPT", verdict="leak")
-    assert drop_explained_native_growth(
-        [leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB
-    ) == [leak]
-    assert drop_explained_native_growth([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
+    samples = rows([200 * MIB] * 4 + [352 * MIB] * 6)
+    loaded: Any = LateCensus(0, [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)])
+    assert drop_native_in_roots(loaded, samples, [leak, native], None) == [leak]
+    small: Any = LateCensus(0, [("grow.TABLE", 20 * MIB)])
+    assert drop_native_in_roots(small, samples, [leak, native], None) == [leak, native]
 
 
 class LateCensus:
-    """A monitor whose first census was complete at a step, and saw all that roots hold; they have gained nothing."""
+    """A monitor whose first census was complete at a step, and what roots have gained since."""
 
-    def __init__(self, first_census_end: int) -> None:
-        self.first_census_end = first_census_end
+    def __init__(self, first_census_end: int, gains: Sequence[tuple[str, int]] = ()) -> None:
+        self.first_census_end, self._gains = first_census_end, gains
 
-    def root_gains(self, _latest: object) -> list[tuple[str, int]]:
-        return []
+    def root_gains(self, _latest: object) -> Sequence[tuple[str, int]]:
+        return self._gains
 
 
 def test_native_growth_is_not_told_where_it_came_before_the_first_census_was_complete() -> None:

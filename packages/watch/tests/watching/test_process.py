@@ -245,8 +245,7 @@ def test_memory_that_rises_in_a_program_that_rests_is_read_at_once(monkeypatch: 
     monkeypatch.setattr(f"{ProcessWatch.__module__}.footprint", lambda: Footprint(said[-1], 0))
     watch, readings = ProcessWatch(), list[int]()
     watch.tick(1)
-    assert watch._schedule is not None
-    watch._due = watch._latest_due = watch._due + 9000
+    watch._schedule.due = watch._schedule.latest = watch._schedule.due + 9000
     for more in (-1, +1):
         said.append(int(watch._rss_alarm_bytes) + more)
         watch._rss_check_due = 0.0
@@ -271,7 +270,7 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
 
     watch, apart = ProcessWatch(), Apart()
     watch.tick(1)
-    watch._due = watch._latest_due = watch._due + 9000
+    watch._schedule.due = watch._schedule.latest = watch._schedule.due + 9000
     watch._allocator._query_process = apart  # type: ignore[assignment]
     watch._rss_check_due = 0.0
     watch.tick(1)
@@ -409,7 +408,7 @@ for _ in range(40):
     watch.step("update")
     time.sleep(0.1)
 KEPT.clear()
-watch._due = watch._latest_due = 0.0
+watch._schedule.due = watch._schedule.latest = 0.0
 watch.step("update")
 rows = len(watch._samples)
 print([found.owner for found in watch.find_final_findings_(in_loop=False)], rows - len(watch._samples))
@@ -439,7 +438,7 @@ for number in range(60):
 found = [found.verdict for found in watch.findings()]
 for place in places:
     libc.free(place)
-watch._due = watch._latest_due = 0.0
+watch._schedule.due = watch._schedule.latest = 0.0
 watch.step("update")
 rows = len(watch._samples)
 print(found, [found.verdict for found in watch.find_final_findings_(in_loop=False)], rows - len(watch._samples))

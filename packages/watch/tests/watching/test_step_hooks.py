@@ -14,7 +14,8 @@ import cloudpickle
 import gymnasium
 import pytest
 
-from flatwater_watch.agent.step_hooks import hook_steps, unhook_steps
+from flatwater_watch.agent.call_counters import set_listener
+from flatwater_watch.agent.step_hooks import hook_steps
 
 Counted = Counter[str]
 
@@ -25,7 +26,7 @@ def step_counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     kinds: Counted = Counter()
     hook_steps(lambda kind: kinds.update([kind]))
     yield kinds
-    unhook_steps()
+    set_listener(None)
 
 
 class OneAction(gymnasium.Env[Any, Any]):

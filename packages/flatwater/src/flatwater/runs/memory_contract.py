@@ -15,20 +15,20 @@ import torch
 from flatwater.algorithms.compilation import compiler_bytes
 from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
 from flatwater.memory.planner import Plan, group_bytes
+from flatwater.runs.costly_meter import CostlyMeter
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import leaves, nbytes
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.monitor import Monitor
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.mappings import (
-    CostlyMeter,
     FamilyMemory,
     family_memory,
     footprint,
     open_file_count,
-    thread_count,
     touched_bytes,
 )
+from flatwater_watch.meters.proc import thread_count
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.units import format_bytes
 

@@ -22,12 +22,13 @@ from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.config import WorkersRunConfig
+from flatwater.runs.costly_meter import CostlyMeter
 from flatwater.runs.fingerprint import ARITHMETIC, arithmetic_hash, describe_version_changes
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.meters import limit
-from flatwater_watch.meters.mappings import CostlyMeter, family_memory
+from flatwater_watch.meters.mappings import family_memory
 
 Arrays = dict[str, np.ndarray]
 

@@ -19,7 +19,6 @@ from flatwater_watch.meters.system_calls import monotonic
 TICK = "a tick"
 """A boundary made by a timer, for programs without boundaries of their own. The space keeps it apart from any unit."""
 TICK_SECONDS = 0.05
-"""Seconds between two ticks."""
 REQUEST = "request"
 """A request that a server answers. Requests are only counted, in any thread: servers are read at ticks.
 A unit that the user chose may have this name, and is read like any other."""
@@ -61,7 +60,7 @@ class Boundaries:
         self._others_at_last_tick = 0
         """Boundaries other than ticks, at the last tick."""
         self._last_kind, self._last_time = NO_BOUNDARY, monotonic()
-        self._sampler: BoundarySampler | None = None
+        self._sampler = BoundarySampler({}, self._counts, self.seconds, self._last_time)
 
     def attach_counters_(self, counters: Mapping[str, CallCounter]) -> None:
         """Count frequent kinds of boundaries by call counters, from now on; they do not call `step` for each.
@@ -78,8 +77,7 @@ class Boundaries:
     @property
     def counts(self) -> dict[str, int]:
         """Boundaries by kind, for the kinds at which readings can be taken."""
-        if self._sampler is not None:
-            self._sampler.count_skipped_boundaries_()  # adds them to `_counts`
+        self._sampler.count_skipped_boundaries_()  # adds them to `_counts`
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
@@ -95,11 +93,7 @@ class Boundaries:
         return self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
 
     def tick(self, ticks: int) -> bool:
-        """Count `ticks` ticks, and read the clock once.
-
-        Returns:
-            Whether the program has passed at least as many boundaries of other kinds since the last call.
-        """
+        """Count ticks; return whether at least as many boundaries of other kinds have passed since the last call."""
         self.step(TICK, ticks)
         boundary_count = self.boundary_count(unit=None, ticks=False)
         new_boundaries = boundary_count - self._others_at_last_tick
@@ -138,11 +132,7 @@ class Boundaries:
     def _record_time_(self, kind: str) -> None:
         """Add the seconds since the last boundary to the segment between both kinds, and call the watch."""
         now = monotonic()
-        spent_seconds = now - self._last_time
-        if self._sampler is None:
-            self.seconds[self._last_kind, kind] += spent_seconds
-        else:
-            self._sampler.record_time_(self._last_kind, kind, now, spent_seconds)
+        self._sampler.record_time_(self._last_kind, kind, now, now - self._last_time)
         self._last_kind = kind
         # After a reading the clock is read again: the watch's own time belongs to no segment of the program.
         self._last_time = monotonic() if self._on_clock_read(kind, now) else now

@@ -32,14 +32,7 @@ class BoundarySampler:
     def __init__(
         self, counters: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Segment, float], now: float
     ) -> None:
-        """Begin with no frequent kind.
-
-        Args:
-            counters: call counters of the kinds that may be sampled.
-            counts: boundaries by kind, with 0 for a missing one; unreported boundaries are added to it.
-            seconds: seconds by segment, with 0 for a missing one; all seconds are added to it.
-            now: monotonic time.
-        """
+        """Begin with no frequent kind; `counts` and `seconds`, which have 0 for what is missing, are added to."""
         self._counters, self._counts, self._seconds = counters, counts, seconds
         self._frequent_kinds: list[str] = []
         """The frequent kinds, the most frequent one first."""
@@ -52,13 +45,11 @@ class BoundarySampler:
         self._usual_interval = 0.0
         """Seconds between two unreported boundaries, by the last measurement."""
         self._sample_kind = ""
-        """The kind with which the sample began."""
         self._rounds_left = 0
         """Number of times that this kind must still come before the sample ends."""
         self._unsampled_seconds, self._sampled_seconds = 0.0, defaultdict[Segment, float](float)
         """Seconds between samples, and sampled seconds by segment, since the last review."""
         self._reviewed_at, self._counts_at_review = now, dict(counts)
-        """Time of the last review, and the counts at that time."""
 
     def count_skipped_boundaries_(self) -> None:
         """Add the boundaries that went unreported since the last call to the counts."""
@@ -66,7 +57,6 @@ class BoundarySampler:
             self._add_unreported_boundaries_(kind, self._counters[kind].take_skipped_())
 
     def _skip_next_(self, boundaries: int) -> None:
-        """Leave the next `boundaries` boundaries of each frequent kind unreported, and count those that have come."""
         for kind in self._frequent_kinds:
             self._add_unreported_boundaries_(kind, self._counters[kind].skip_next_(boundaries))
 
@@ -75,14 +65,7 @@ class BoundarySampler:
         self._unreported_count += boundaries
 
     def record_time_(self, previous_kind: str, kind: str, now: float, spent_seconds: float) -> None:
-        """Record the seconds between two reports, and decide now and then which kinds are frequent.
-
-        Args:
-            previous_kind: kind of the boundary that was reported before.
-            kind: kind of the boundary that is reported now.
-            now: monotonic time.
-            spent_seconds: seconds between the two reports.
-        """
+        """Record the seconds from one reported boundary to the next; decide now and then which kinds are frequent."""
         if self._frequent_kinds:
             self._attribute_seconds_(previous_kind, kind, spent_seconds)
         else:
@@ -94,11 +77,6 @@ class BoundarySampler:
         """Add the seconds between two reports to a segment, or to the time between samples; begin or end a sample.
 
         The next review divides the time between samples in the proportion of the sampled seconds.
-
-        Args:
-            previous_kind: kind of the boundary that was reported before.
-            kind: kind of the boundary that is reported now.
-            spent_seconds: seconds between the two reports.
         """
         self.count_skipped_boundaries_()
         unreported_count, self._unreported_count = self._unreported_count, 0

@@ -19,11 +19,7 @@ class Budget:
     """The CPU seconds that are earned with the time, and those that are spent."""
 
     def __init__(self, began: float | None = None) -> None:
-        """Begin with the credit.
-
-        Args:
-            began: monotonic time from which on seconds are earned; None for now.
-        """
+        """Begin with the credit; seconds are earned from a monotonic time on, by default from now."""
         self._began = monotonic() if began is None else began
         self.spent_seconds = 0.0
         self.cpu_at_last_payment = 0.0

@@ -33,7 +33,6 @@ class CallCounter(NamedTuple):
     """The functions that count boundaries of one kind; closures over two integers, as attributes would cost more."""
 
     count_call: Callable[[], None]
-    """Count one boundary."""
     wrap: Callable[[Method], Method]
     """Return a method that counts a boundary, and then calls the given method, which takes one argument."""
     skip_next_: Callable[[int], int]
@@ -61,7 +60,6 @@ def make_call_counter(kind: str) -> CallCounter:
         """Return a method that counts each call as a boundary before it calls the given one."""
 
         def count_and_call(self: Any, argument: Any) -> Any:
-            """Count this call as a boundary, then run the method."""
             nonlocal remaining
             if remaining > 0:  # the lines of `count_call`, whose call would take time at every step
                 remaining -= 1

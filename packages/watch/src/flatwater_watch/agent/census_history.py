@@ -38,10 +38,8 @@ class OwnerSize(NamedTuple):
 class CensusHistory:
     """Sizes of the larger owners in all censuses that are remembered."""
 
-    censuses: list[Mapping[str, OwnerSize]] = field(default_factory=list)
-    """The larger holdings of each census by path."""
-    steps: list[int] = field(default_factory=list)
-    """Step at which each census began."""
+    censuses: list[tuple[int, Mapping[str, OwnerSize]]] = field(default_factory=list)
+    """The step at which each census began, and its larger holdings by path."""
     next_step: float = 0.0
     """Step from which on the bytes of owners are measured again."""
     has_ended: bool = False
@@ -49,30 +47,23 @@ class CensusHistory:
 
 
 def record_census_(history: CensusHistory, step: int, census: Census) -> None:
-    """Add the larger holdings of a census to the history.
-
-    Args:
-        history: censuses so far; thinned if there are too many.
-        step: step at which the census began.
-        census: the census.
-    """
+    """Add the larger holdings of a census, which began at a step, to the history; thin it if it has too many."""
     sizes = {
         # A census in slices reads its holdings at later steps; 0 stands for the step at which it began.
         path: OwnerSize(holding.step or step, holding.bytes, holding.items)
         for path, holding in census.holdings.items()
         if holding.bytes >= MEASURING.least_bytes
     }
-    history.steps.append(step)
-    history.censuses.append(sizes)
+    history.censuses.append((step, sizes))
     if len(history.censuses) > MAXIMUM_CENSUSES:
         # Every second census of the older half goes, and the first stays: it is the reference for all growth.
-        del history.steps[1 : MAXIMUM_CENSUSES // 2 : 2], history.censuses[1 : MAXIMUM_CENSUSES // 2 : 2]
+        del history.censuses[1 : MAXIMUM_CENSUSES // 2 : 2]
     history.next_step = CENSUS_INTERVAL_FACTOR * step
 
 
 def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
     """Return the bytes by owner at the newest census, the largest first; at most `MAXIMUM_OWNERS` owners."""
-    newest = history.censuses[-1] if history.censuses else {}
+    _, newest = history.censuses[-1] if history.censuses else (0, {})
     sizes = sorted(((size.bytes, owner) for owner, size in newest.items()), reverse=True)
     return {owner: size for size, owner in sizes[:MAXIMUM_OWNERS]}
 
@@ -85,11 +76,7 @@ def measure_growth(
     None if no census can measure the cause, as it has no owner or its bytes lie outside of Python; None too if the
     owner does not rise over two censuses.
 
-    Args:
-        cause: evidence on the owner, per boundary.
-        history: censuses so far.
-        owners: owners of all causes; bytes of an owner that lies below this one are not counted for this one.
-        samples: all readings.
+    Bytes of other `owners` that lie below this one are not counted for this one.
     """
     if not cause.holders or cause.outside or cause.drift.per_step <= 0:  # drift: the rate at which it was found
         return None
@@ -133,12 +120,7 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
-    """Return the bytes per step over the newer half of the censuses; 0 if no stretch up to the newest census rises.
-
-    Args:
-        steps: steps of the censuses, ascending.
-        sizes: bytes of an owner at these.
-    """
+    """Return the bytes per step over the newer half of the censuses; 0 if no stretch up to the newest census rises."""
     middle_index = bisect_left(steps, (steps[0] + steps[-1]) / 2)
     # The newer half by steps may have too few censuses.
     begin = max(0, min(middle_index, len(steps) - MEASURING.minimum_censuses))
@@ -154,11 +136,6 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
 
     It is None if the process has gained too little between these two. Both gains are taken over the same stretch: where
     growth comes in jumps, other stretches would be off by a jump.
-
-    Args:
-        steps: steps of the censuses.
-        sizes: bytes of the owner at these.
-        samples: all readings.
     """
     first_index = bisect_left(steps, samples_after_warm_up(samples)[0].reading.step)
     if first_index >= len(steps) - 1:  # fewer than two censuses after warm-up
@@ -197,16 +174,11 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
 
     The owner has 0 bytes before the first census that finds it. A later census is left out if it misses the owner, if
     it read the owner at the same step as the census before, or if it was taken as the program ended and finds less.
-
-    Args:
-        history: censuses so far.
-        owner: path of the owner.
-        inner_owners: paths of other owners, which begin with this owner's path.
     """
     owner_sizes: list[OwnerSize] = []
     own_bytes: list[float] = []
     was_present = False
-    for begin_step, holdings in zip(history.steps, history.censuses, strict=True):
+    for begin_step, holdings in history.censuses:
         size = holdings.get(owner, OwnerSize(begin_step, bytes=0))
         is_missed = was_present and owner not in holdings
         is_same_reading = bool(owner_sizes) and size.step <= owner_sizes[-1].step

@@ -3,12 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from flatwater_watch.agent.growth import (
-    Sample,
-    grew_in_last_half,
-    growth_bytes,
-    samples_after_warm_up,
-)
+from flatwater_watch.agent.growth import Sample, grew_in_last_half, growth_bytes, samples_after_warm_up
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
@@ -139,14 +134,7 @@ def _refilled_sentence(path: str) -> str:
 def _gain_sentences(
     samples: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool
 ) -> tuple[str, ...]:
-    """Return sentences on the bytes that each kind of memory gained, and on what the censuses have ruled out.
-
-    Args:
-        samples: all readings, one or more.
-        censuses: number of censuses taken.
-        has_leads: whether the outcome names roots that hold more than at the beginning.
-        has_findings: whether there are findings.
-    """
+    """Return sentences on the bytes that each kind of memory gained, and on what the censuses have ruled out."""
     first, last = samples_after_warm_up(samples)[0].reading, samples[-1].reading
     files_phrase = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:

@@ -7,7 +7,7 @@ weak references to them, and counts their touched pages at each reading, so that
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flatwater_watch.heap.arrays import owning_array
@@ -37,42 +37,33 @@ class LargeArray:
     """Bytes of its pages in RAM, at the last count."""
 
 
-@dataclass(eq=False, repr=False)
-class FillingArrays:
-    """The arrays that are being filled, by address."""
-
-    by_address: dict[int, LargeArray] = field(default_factory=dict)
+FillingArrays = dict[int, LargeArray]
+"""The arrays that are being filled, by address."""
 
 
-def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> int:
-    """Add the large arrays of a census that are not fully touched yet; return how many are new.
+def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> None:
+    """Add the large arrays of a census that are not fully touched yet.
 
     Arrays beyond `MAXIMUM_ARRAYS` are left out.
 
-    Args:
-        arrays: arrays of earlier censuses, which stay.
-        census: census whose objects still live.
+    The objects of the census must still live.
     """
-    previous_count = len(arrays.by_address)
     for path, obj in census.containers.items():
         for array, address, size in _memory_spans(obj):
-            has_room = len(arrays.by_address) < MAXIMUM_ARRAYS
-            if size < FILLING.large_array_bytes or address in arrays.by_address or not has_room:
+            has_room = len(arrays) < MAXIMUM_ARRAYS
+            if size < FILLING.large_array_bytes or address in arrays or not has_room:
                 continue
             touched_size = touched_bytes(address, size)
             if touched_size < FILLING.fully_touched_share * size:
                 reference = weakref.ref(array)
-                arrays.by_address[address] = LargeArray(
-                    path, reference, address=address, size=size, touched_bytes=touched_size
-                )
-    return len(arrays.by_address) - previous_count
+                arrays[address] = LargeArray(path, reference, address=address, size=size, touched_bytes=touched_size)
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
     """Count the touched bytes of the living arrays again, and return them by path; dead arrays are removed."""
-    for address, large_array in list(arrays.by_address.items()):
+    for address, large_array in list(arrays.items()):
         if large_array.array() is None:
-            del arrays.by_address[address]
+            del arrays[address]
         # A full array stays full, and is not counted again.
         elif large_array.touched_bytes < FILLING.fully_touched_share * large_array.size:
             large_array.touched_bytes = touched_bytes(address, large_array.size)
@@ -87,7 +78,7 @@ def planned_by_path(arrays: FillingArrays) -> dict[str, int]:
 def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]) -> dict[str, int]:
     """Return the sum of `count_bytes(array)` over the arrays of each path."""
     sizes: dict[str, int] = {}
-    for large_array in arrays.by_address.values():
+    for large_array in arrays.values():
         sizes[large_array.path] = sizes.get(large_array.path, 0) + count_bytes(large_array)
     return sizes
 
@@ -115,5 +106,4 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
 
 
 def _is_dense(tensor: Any, torch: Any) -> bool:
-    """Return whether a tensor is a dense one in RAM."""
     return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")

@@ -66,28 +66,21 @@ def samples_after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
     return samples[len(samples) // ENDING.warm_up_divisor :]
 
 
-def samples_from_step(samples: Sequence[Sample], step: int) -> Sequence[Sample]:
+def samples_from_step(samples: Sequence[Sample], step: float) -> Sequence[Sample]:
     """Return the samples at a step and after it."""
     return [sample for sample in samples if sample.reading.step >= step]
 
 
-def recent_half(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Return the newer half of the samples; at least one, unless there are none."""
-    return samples[len(samples) // 2 :]
-
-
 def recent_peak(samples: Sequence[Sample]) -> int:
     """Return the most resident bytes of the process, the watch's own included, over the newer half of the samples."""
-    return max((sample.reading.resident for sample in recent_half(samples)), default=0)
+    return max((sample.reading.resident for sample in samples[len(samples) // 2 :]), default=0)
 
 
 def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float = 0.0) -> Scale:
     """Return the unit in which this program's growth is reported: its slowest regular boundary, or seconds.
 
-    Args:
-        samples: all readings, at least one.
-        unit: kind of boundary that the user asked for; None takes the slowest regular one.
-        now: seconds since 1970, from which reports compute dates.
+    `unit` is the kind of boundary that the user asked for, if any; reports compute dates from `now`, in seconds since
+    1970.
     """
     first, last = samples_after_warm_up(samples)[0], samples[-1]
     steps = last.reading.step - first.reading.step
@@ -127,16 +120,12 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     The growth is measured over the newest part of the readings since the finding, as a table that is being loaded grows
     like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a cause that was found
     a few readings ago. A cause whose rate predicts less than `MINIMUM_TOTAL_BYTES` there counts as stopped.
-
-    Args:
-        cause: evidence on the cause, per boundary.
-        found_step: boundary at which it was found.
-        samples: all readings.
     """
     if cause.verdict in {"slowdown", "filling"}:
         return True
-    samples_since_finding = [sample for sample in samples if sample.reading.step >= found_step]
-    newest_half = _newest_half_by_steps(samples_since_finding, found_step)
+    samples_since_finding = samples_from_step(samples, found_step)
+    # By the boundaries from the finding to the last sample.
+    newest_half = samples_from_step(samples_since_finding, (found_step + samples[-1].reading.step) / 2)
     steps_of_half = newest_half[-1].reading.step - newest_half[0].reading.step if newest_half else 0
     # Readings are dense while memory rises, and rare on a busy machine. As many boundaries as the finding took, bursts
     # and pauses included, show whether the growth goes on, however few readings were taken there.
@@ -152,18 +141,10 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     return _gain_over_samples(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * predicted_bytes
 
 
-class LateGrowth(NamedTuple):
-    """Growth of the process from the middle third of the boundaries to the last, by the medians of the readings."""
+def late_growth(samples: Sequence[Sample]) -> tuple[int, float] | None:
+    """Return the boundary at which the last third of the work begins, and the bytes per boundary gained in it.
 
-    begin: int
-    """Boundary at which the last third begins."""
-    steps: float
-    bytes: float
-
-
-def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
-    """Return the growth of the process in the last third of its work; None if a third has too few readings.
-
+    They are gained from the middle third to the last, by medians. None if a third has too few readings.
     Readings are dense at the beginning, where memory rises, so that they do not show when that ended. Work is counted
     in the program's own boundaries, such as requests, if it has any: a server that waits at its end grows no more.
     """
@@ -189,7 +170,7 @@ def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
     }
     steps = gains.pop("step")
     # The largest of three kinds of bytes: none of them has all growth.
-    return LateGrowth(begin=last_third[0].step, steps=steps, bytes=max(gains.values()))
+    return last_third[0].step, max(gains.values()) / steps
 
 
 def _gain_over_samples(samples: Sequence[Sample], cause: Evidence) -> int:
@@ -200,12 +181,6 @@ def _gain_over_samples(samples: Sequence[Sample], cause: Evidence) -> int:
     return sum(
         max(0, _gain_between_readings(earlier.reading, later.reading, cause)) for earlier, later in pairwise(samples)
     )
-
-
-def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequence[Sample]:
-    """Return the samples in the newer half of the boundaries from `first_step` to the last sample."""
-    middle = (first_step + samples[-1].reading.step) / 2 if samples else 0
-    return [sample for sample in samples if sample.reading.step >= middle]
 
 
 def _gain_between_readings(earlier: Reading, later: Reading, cause: Evidence) -> int:
@@ -233,12 +208,7 @@ def swing_bytes(samples: Sequence[Sample]) -> int:
 
 
 def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """Return the causes, with native growth cut to the rate that the owners leave, or dropped if they leave little.
-
-    Args:
-        causes: evidence, per boundary.
-        samples: all readings.
-    """
+    """Return the causes, with native growth cut to the rate that the owners leave, or dropped if they leave little."""
     process_rate = growth_rate(samples)
     # Bytes per boundary that no owner explains.
     open_rate = process_rate - sum(cause.rate.per_step for cause in causes if cause.verdict != "native")
@@ -264,10 +234,6 @@ def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[E
     Three kinds are dropped below `ENDING.open_bytes`. A library that runs the program, such as pytest, keeps a record
     of its work on purpose, and drops it with its last call. Growth without an object and a line may be the start of a
     library. An owner whose rate may as well be 0 may have been filled once.
-
-    Args:
-        causes: evidence of the monitor.
-        samples: all readings.
     """
     has_grown_much = growth_bytes(samples) >= ENDING.open_bytes
     # In the order of the sentences above. A proof is an object or a line.
@@ -291,10 +257,6 @@ def drop_immaterial(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
     """Return the causes, without owners among objects if all of these grew by less than a megabyte together.
 
     Two censuses may have seen a burst while the rate over all censuses is next to nothing.
-
-    Args:
-        causes: evidence, per boundary, with the rates over all censuses.
-        samples: all readings.
     """
     steps = samples[-1].reading.step - samples[0].reading.step
     owned_rate = sum(cause.rate.per_step for cause in causes if cause.holders)
@@ -331,12 +293,6 @@ def is_last_reading_valid(last: Reading, reading: Reading, *, is_traced: bool, i
 
     It cannot if memory was freed at the end, which is no end of growth, nor if a trace may have made the process
     larger.
-
-    Args:
-        last: last reading of the program at work.
-        reading: reading at the end.
-        is_traced: whether allocations are traced.
-        is_in_loop: whether no reading was taken since the main code has returned.
     """
     gain = min(reading.resident - last.resident, reading.unaccounted_with_children - last.unaccounted_with_children)
     # Within the loop a small fall is noise; after it, only a rise is surely not of teardown.
@@ -360,10 +316,8 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
 def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, check_last: bool) -> None:
     """Remove the samples that were taken while the program ended, as it frees memory then, and waits for threads.
 
-    Args:
-        samples: all readings.
-        count_after_main: number of samples since the main code returned; they stay unless they are the minority.
-        check_last: whether the last sample is removed if it shows a teardown within the main code.
+    Those since the main code returned stay unless they are the minority. `check_last` removes the last one too, if it
+    shows a teardown within the main code.
     """
     if 0 < 2 * count_after_main < len(samples):  # else most work is done by threads that the main code has started
         del samples[-count_after_main:]
@@ -380,11 +334,8 @@ def causes_or_native_growth(causes: list[Evidence], samples: Sequence[Sample]) -
     first, last = samples[0], samples[-1]
     explained_bytes = sum(cause.rate.per_step for cause in causes) * (last.reading.step - first.reading.step)
     explains_most = explained_bytes >= ENDING.minimum_owned_share * (last.resident - first.resident)
-    return drop_unsure(causes if explains_most else native_evidence_at_end(samples), samples)
-
-
-def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
-    """Return evidence on growth that no object explains, or nothing if it is not certain, for a program at its end."""
+    if explains_most:
+        return drop_unsure(causes, samples)
     # Twice the material rise of an owner, as no object proves this growth.
     slope = drift_slope(
         [sample.reading.step for sample in samples],
@@ -393,7 +344,8 @@ def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
         fewest=ENDING.minimum_native_readings,
         confidence=DRIFT.confidence,
     )
-    return [] if slope is None else [unowned_evidence("native", slope, process_growth(samples))]
+    native_causes = [] if slope is None else [unowned_evidence("native", slope, process_growth(samples))]
+    return drop_unsure(native_causes, samples)
 
 
 def process_growth(samples: Sequence[Sample]) -> Growth:
@@ -418,14 +370,9 @@ def growth_rate(samples: Sequence[Sample]) -> float:
 
 
 def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> float:
-    """Return the share of the growth that has a cause: findings, freed memory, files, arrays being filled.
+    """Return the share of the growth, 0 to 1, that has a cause: findings, freed memory, files, arrays being filled.
 
-    Args:
-        samples: readings since the beginning.
-        findings: findings, per boundary.
-
-    Returns:
-        Share from 0 to 1; 1 if the growth is too small to be told from noise.
+    It is 1 if the growth is too small to be told from noise.
     """
     if len(samples) <= 1:
         return 1.0

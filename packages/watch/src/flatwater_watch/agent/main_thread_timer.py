@@ -7,12 +7,13 @@ import _thread
 import ctypes
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import FrameType
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.fork_warnings import filter_fork_warnings, register_thread_work, remove_filter_if_old
 from flatwater_watch.meters.proc import context_switches
+from flatwater_watch.meters.program_faults import function_code
 from flatwater_watch.meters.suspended_tracing import frameless_callable
 from flatwater_watch.meters.system_calls import monotonic, process_id, sleep
 
@@ -151,17 +152,11 @@ def _is_in_trace_function(frame: FrameType | None) -> bool:
     CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns. A
     read of the frame's locals meanwhile would change the variables.
     """
-    global_tracer_code = _function_code(sys.gettrace())
+    global_tracer_code = function_code(sys.gettrace())
     while frame is not None:
         caller = frame.f_back
-        is_local_tracer = caller is not None and _function_code(caller.f_trace) is frame.f_code
+        is_local_tracer = caller is not None and function_code(caller.f_trace) is frame.f_code
         if is_local_tracer or frame.f_code is global_tracer_code:
             return True
         frame = caller
     return False
-
-
-def _function_code(tracer: object) -> CodeType | None:
-    """Return the code of a trace function; None if it is no function or method that is written in Python."""
-    function = tracer.__func__ if type(tracer) is MethodType else tracer
-    return function.__code__ if type(function) is FunctionType else None

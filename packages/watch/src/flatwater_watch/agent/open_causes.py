@@ -1,7 +1,7 @@
 """The search for causes of growth that no finding explains, before a watch reports: garbage, native memory, roots."""
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -43,13 +43,7 @@ def find_open_causes(
 ) -> tuple[list[Evidence], list[tuple[str, int]]]:
     """Search for causes of the growth that no finding explains, as the program ends.
 
-    Args:
-        monitor: monitor of the program.
-        samples: all readings, one or more.
-        findings: findings so far, per boundary.
-        sawtooth: bytes that full collections free; None before enough collections were seen.
-        latest: census that was taken as the program ended; None takes one.
-        may_pause: whether the program may be paused for a whole census.
+    A whole census is taken only if the program may be paused for it, and there is no `latest` one.
 
     Returns:
         Evidence on garbage that waits for the collector, or on native memory. If there is none, also the roots that
@@ -73,13 +67,7 @@ def find_open_causes(
 
 
 def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, is_at_ticks: bool) -> bool:
-    """Return whether growth without a finding may be explained by causes that are not proven, as the program ends.
-
-    Args:
-        monitor: monitor of the program.
-        samples: all readings, one or more.
-        is_at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
-    """
+    """Return whether growth without a finding may be explained by causes that are not proven, as the program ends."""
     # `>` of two sets of paths: some container is emptied and filled again, and is large enough to explain the growth.
     if monitor.reset_tracker.periodically_emptied_paths > monitor.negligible_resets:
         return False
@@ -94,12 +82,8 @@ def judge_collections(
 ) -> list[Evidence]:
     """Return the evidence on garbage that collections free, per boundary; empty if there is none.
 
-    Args:
-        samples: all readings.
-        findings: findings so far.
-        sawtooth: bytes that full collections free; None before enough collections were seen.
-        is_growing: whether memory grows without a cause. Else the garbage is reported only if no fork can search for it
-            and memory swings by `ENDING.open_bytes` or more.
+    Unless memory grows without a cause, the garbage is reported only if no fork can search for it and memory swings by
+    `ENDING.open_bytes` or more.
     """
     steps_per_second = boundaries_per_second(samples)
     is_reported_already = any(finding.owner == GARBAGE_OWNER for finding in findings)
@@ -116,12 +100,10 @@ def judge_collections(
 def split_native_garbage(
     causes: Sequence[Evidence], sawtooth: GcSawtooth | None
 ) -> tuple[list[Evidence], list[Evidence]]:
-    """Take native growth that is garbage, which full collections free, out of the causes.
+    """Return the causes without native growth that is garbage, which full collections free; and apart that garbage.
 
-    Returns:
-        The other causes, and the evidence on that garbage, per boundary; it is empty if collections do not explain the
-        native growth, or if the garbage is among the causes already. Garbage comes and goes, so that it may be reported
-        while it does not rise.
+    It is evidence per boundary, and empty if collections do not explain the native growth, or if the garbage is among
+    the causes already. Garbage comes and goes, so that it may be reported while it does not rise.
     """
     native = next((cause for cause in causes if cause.verdict == "native"), None)
     if native is None or not gc_explains_growth(sawtooth):
@@ -135,26 +117,15 @@ def split_native_garbage(
 def drop_native_in_roots(
     monitor: "Monitor", samples: Sequence[Sample], causes: list[Evidence], latest: "CompletedCensus | None"
 ) -> list[Evidence]:
-    """Return the causes, without native growth if roots hold its bytes at the latest census; None takes one."""
+    """Return the causes, without native growth if roots gained most of its bytes by the latest census; None takes one.
+
+    A table that is loaded between two censuses looks like native growth until a census has seen it.
+    """
     if all(cause.owner != NATIVE_OWNER for cause in causes):
         return causes
     # A first census in slices takes long on a busy machine: no root has gained what had come by its end.
     samples_since_census = samples_from_step(samples, monitor.first_census_end)
-    return drop_explained_native_growth(causes, monitor.root_gains(latest), growth_bytes(samples_since_census))
-
-
-def drop_explained_native_growth(
-    causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
-) -> list[Evidence]:
-    """Return the causes; without native growth if the program's roots gained most of what the process gained.
-
-    A table that is loaded between two censuses looks like native growth until a census has seen it.
-
-    Args:
-        causes: evidence on each cause.
-        root_gains: roots, and the bytes that each holds more than at the beginning.
-        resident_gain: resident bytes gained.
-    """
-    if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
-        return [*causes]
+    held_bytes = sum(size for _, size in monitor.root_gains(latest))
+    if held_bytes < OWNING.explained_share * growth_bytes(samples_since_census):
+        return causes
     return [cause for cause in causes if cause.owner != NATIVE_OWNER]

@@ -3,7 +3,7 @@
 It is one value, which is made from the readings once. Terminal, page, JSON and exit status read it and decide nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -25,6 +25,7 @@ STATE_PHRASES: dict[State, str] = {
     "unexplained": "memory grew, and the cause was not found",
 }
 """First words of a report by state; in the state `grows` they are the number of findings."""
+RATE_UNITS = ("step", "second", "hour")
 WORKERS_OWNER = "worker processes"
 """The owner of growth in the processes that a program has started."""
 
@@ -102,12 +103,7 @@ def split_by_share(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[
 
 
 def explained_shares(explained_share: float, findings: "Sequence[Finding]") -> tuple[float, float]:
-    """Return the share of the process's growth that findings explain, and that of freed memory and files alone.
-
-    Args:
-        explained_share: share of the growth that has a cause.
-        findings: all findings, with their shares of the same growth.
-    """
+    """Return the share of the process's growth that findings explain, and that of freed memory and files alone."""
     # Worker processes are left out, as their memory is no part of the process's growth.
     sum_of_shares = sum(
         finding.share
@@ -141,18 +137,12 @@ class GrowthAllowance(NamedTuple):
             ConfigError: the text is not an amount of memory, or its time unit is unknown.
         """
         amount, _, unit = text.partition("/")
-        if unit not in {"", *_COUNT_UNITS}:
-            raise ConfigError(
-                f"--fail-if-grows {text}: expected a rate by {', '.join(_COUNT_UNITS)}, such as 1MiB/step"
-            )
+        if unit not in {"", *RATE_UNITS}:
+            raise ConfigError(f"--fail-if-grows {text}: expected a rate by {', '.join(RATE_UNITS)}, such as 1MiB/step")
         return cls(parse_bytes(amount), unit)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
-        """Return a sentence on a program that grew by more than this allowance; empty if it did not.
-
-        Args:
-            summary: the JSON of `flatwater watch`.
-        """
+        """Return a sentence on a program that grew by more than this allowance, by its summary; else an empty text."""
         # Growth, steps and seconds are counted after warm-up, which is the first part of the readings.
         series = summary["series"]
         steps = series["steps"][len(series["steps"]) // ENDING.warm_up_divisor :]
@@ -160,7 +150,11 @@ class GrowthAllowance(NamedTuple):
         if summary.get("workers"):  # the growth is that of the workers too, and their readings are not in the series
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
         # Without a unit, and without a reading, the allowance is for the growth in total.
-        units_passed = _COUNT_UNITS[self.per](steps, seconds) if self.per and steps else 1.0
+        units_passed = 1.0
+        if self.per and steps:
+            seconds_passed = seconds[-1] - seconds[0]
+            counts = {"step": steps[-1] - steps[0], "second": seconds_passed, "hour": seconds_passed / 3600}
+            units_passed = counts[self.per]
         # No time, or no step, has passed: no rate is known, and none is too high.
         bytes_per_unit = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
         if bytes_per_unit <= self.bytes:
@@ -170,11 +164,3 @@ class GrowthAllowance(NamedTuple):
         rate_words = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
         growth = f"{format_bytes(bytes_per_unit)}{rate_words}"
         return f"more than allowed: it grew by {growth}, and {format_bytes(self.bytes)} may be"
-
-
-_COUNT_UNITS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
-    "step": lambda steps, _: steps[-1] - steps[0],
-    "second": lambda _, seconds: seconds[-1] - seconds[0],
-    "hour": lambda _, seconds: (seconds[-1] - seconds[0]) / 3600,
-}
-"""Functions by unit that return the number of units since warm-up, from the series of steps and of seconds."""

@@ -78,19 +78,18 @@ class ProcessWatch:
         """Function that gives evidence the names that people know; set by a face that has such names."""
         self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
-        self._schedule: schedule.ReadingSchedule | None = None
         self._closed = False
         self._collector_guard = Guard()
         """Guard of the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
         self._collector: CollectionListener | None = None  # before the first boundary
-        # Monotonic times from which on work is due: a reading at the anchor kind, one at any kind, and the checks.
-        self._due = self._latest_due = self._reset_check_due = self._rss_check_due = self._spool_due = 0.0
+        # Monotonic times from which on checks are due, and the file of the summary.
+        self._reset_check_due = self._rss_check_due = self._spool_due = 0.0
         self._rss_alarm_bytes = 0.0
         """Resident bytes at which a flat program is read at once."""
-        self._anchor_kind: str | None = unit
         self._census_kind: str | None = None
         """Kind of boundary, besides the anchor, at which a census that is under way continues."""
         self._last_read_time, self._cpu_at_start, self._budget = 0.0, process_seconds(), Budget()
+        self._schedule = schedule.ReadingSchedule(inf, self._budget)
         self._discard_readings_()
         self._guard.undo = self.detach
 
@@ -114,10 +113,10 @@ class ProcessWatch:
         """
         # The search for a native line can begin in this thread alone, so that this chance to read is taken.
         if self._monitor.awaits_main_thread and self._reading_thread == threading.get_ident():
-            self._due = self._latest_due = 0.0
+            self._schedule.due = self._schedule.latest = 0.0
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
-            return ticks_until_time(min(self._due, self._rss_check_due))
+            return ticks_until_time(min(self._schedule.due, self._rss_check_due))
         if self._monitor.traces_allocations:  # a step may compile, and take long
             if self._budget.trace_seconds() > self._budget.left_seconds(monotonic()):
                 self._end_trace_(self._monitor.put_off_trace)
@@ -143,23 +142,24 @@ class ProcessWatch:
         """Do the work that is due at a boundary; return whether a reading was due."""
         # A program that was read at ticks has come to its own loop: the next boundary is read at once.
         if self._reads_at_ticks and kind != TICK and self.boundaries.are_regular(self._unit):
-            self._due = self._latest_due = 0.0
-        if self._rss_check_due <= now < self._due and self._schedule is not None:
+            self._schedule.due = self._schedule.latest = 0.0
+        if self._rss_check_due <= now < self._schedule.due:
             self._guard.run(run_untraced, self._check_rss_, now)
         # At the anchor or a census's kind; at any kind, once the anchor is overdue.
-        is_due = now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due)
+        kinds = (self._unit or self._schedule.anchor, self._census_kind)
+        is_due = now >= self._schedule.due and (kind in kinds or now >= self._schedule.latest)
         if is_due:
             self._guard.run(run_untraced, self._handle_due_boundary_, kind, now)
         return is_due
 
     def _check_rss_(self, now: float) -> None:
         """Check between two readings that are far apart whether resident memory has risen; if so, read it at once."""
-        assert self._schedule is not None  # noqa: S101  (checked by the caller)
         self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._allocator.take_answer_()  # so that the process that gave the answer is not left as a zombie
         if footprint().resident >= self._rss_alarm_bytes:
             self._schedule.pace_by_clock_()  # the next readings too come soon
-            self._due, self._latest_due = now, now + (self._latest_due - self._due)  # both earlier by the same time
+            grace = self._schedule.latest - self._schedule.due
+            self._schedule.due, self._schedule.latest = now, now + grace  # both earlier by the same time
 
     def _handle_due_boundary_(self, kind: str, now: float) -> None:
         """Read memory; at a tick, if the program has regular boundaries, only continue a census."""
@@ -193,7 +193,6 @@ class ProcessWatch:
     def _continue_at_tick_(self, now: float) -> None:
         """Run a slice of the census at a tick; if none is under way, check whether found containers were emptied."""
         # Many programs pass one boundary a second only, always at one place, where what they empty may be full.
-        assert self._schedule is not None  # noqa: S101  (there is a reading)
         if (seconds := schedule.census_slice_seconds(self._schedule, now)) > 0:
             start_cpu_seconds = thread_seconds()
             if self._monitor.censuses.is_under_way:
@@ -218,7 +217,6 @@ class ProcessWatch:
         main_thread = threading.main_thread().ident or 0
         self._reading_thread = main_thread if self._reads_at_ticks else threading.get_ident()
         self._schedule = schedule.ReadingSchedule(now, self._budget)
-        self._anchor_kind = self._unit
         if self._collector is None:
             self._collector = CollectionListener(self._collector_guard.run)
             self._collector.start_listening()
@@ -253,7 +251,6 @@ class ProcessWatch:
 
     def _judge_reading_(self, reading: Reading, now: float) -> list[Finding]:
         """Let the monitor judge a reading, and keep it, unless the program is traced; return new findings."""
-        assert self._schedule is not None  # noqa: S101  (set by _start_readings_)
         tracing = self._monitor.is_tracing
         if tracing:
             self._budget.pay_for_trace_()
@@ -271,12 +268,8 @@ class ProcessWatch:
     def _schedule_next_(self, reading: Reading, cpu_seconds: float, *, census_was_under_way: bool) -> None:
         """Set the times and kinds of boundaries of the next reading and the checks before it.
 
-        Args:
-            reading: reading that was just judged.
-            cpu_seconds: CPU seconds of the reading and its judgement.
-            census_was_under_way: whether a census was under way before the judgement, which may have ended it.
+        `census_was_under_way` is of the time before the judgement, which may have ended the census.
         """
-        assert self._schedule is not None  # noqa: S101  (set by _start_readings_)
         monitor, now = self._monitor, monotonic()
         self._last_read_time = now
         is_taking_census = census_was_under_way or monitor.censuses.is_under_way
@@ -291,10 +284,8 @@ class ProcessWatch:
             is_tracing=monitor.is_tracing,
             quiet_cpu=process_seconds() - self._cpu_at_start - self._budget.spent_seconds if is_quiet else None,
         )
-        self._due, self._rss_check_due = self._schedule.due, now + max(RSS_CHECK_SECONDS, self._schedule.gap)
+        self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
-        self._latest_due = self._schedule.latest if self._unit is None else self._due
-        self._anchor_kind = self._unit or self._schedule.anchor
         self._census_kind = TICK if monitor.censuses.is_under_way or monitor.reset_tracker.has_containers else None
 
     def _step_now(self) -> int:
@@ -330,7 +321,6 @@ class ProcessWatch:
 
     def _take_last_census_(self) -> None:
         """Take a last reading, and a census for the sizes of the owners that were found."""
-        assert self._schedule is not None  # noqa: S101  (there are samples)
         reading = self._take_reading_()
         if reading.step > self._samples[-1].reading.step and not self._monitor.is_tracing:
             self._monitor.observe(reading, budget=0.0)  # 0: no trace may begin
@@ -378,8 +368,7 @@ class ProcessWatch:
 
         This may pause the program for a census, and removes readings that were taken during teardown.
 
-        Args:
-            in_loop: whether the program is still in its loop, so that a last census sees its containers full.
+        Only in the loop of the program does a last census see its containers full.
         """
         with self.boundaries.exclude_other_threads():
             return self._find_at_end_(in_loop=in_loop)
@@ -421,18 +410,14 @@ class ProcessWatch:
     def _append_last_reading_(self) -> None:
         """Take a reading at the end, as the last one may be long ago; keep it unless it shows memory freed since."""
         reading = self._take_reading_()
-        if self._schedule is None or not self._samples:
+        if not self._samples:
             return
         is_in_loop, is_traced = not self._samples_after_main, self._monitor.is_tracing
         if growth.is_last_reading_valid(self._samples[-1].reading, reading, is_in_loop=is_in_loop, is_traced=is_traced):
             self._append_sample_(reading, monotonic() - self._schedule.began)
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
-        """Return the state as the JSON of `flatwater watch`.
-
-        Args:
-            findings: findings to report; None takes the findings that hold now.
-        """
+        """Return the state as the JSON of `flatwater watch`, with these findings, or with those that hold now."""
         cpu = process_seconds() - self._cpu_at_start
         fields = summary.build_summary(
             self._samples,
@@ -445,13 +430,18 @@ class ProcessWatch:
             garbage=self._monitor.ordinary_garbage,
             refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied_paths),
             known_causes=self._monitor.evidence(),
-            seconds=0.0 if self._schedule is None else monotonic() - self._schedule.began,
+            seconds=max(0.0, monotonic() - self._schedule.began),
         )
         cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0
         cost = {"cpu_share": cpu_share, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
         unseen = [*fields["unseen"], *self._collector_guard.faults]
         owner_sizes = newest_owner_sizes(self._census_history)
-        return fields | {"held": owner_sizes, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
+        return fields | {
+            "held": owner_sizes,
+            "cost": cost,
+            "processes": 1 + self._workers.family.count,
+            "unseen": unseen,
+        }
 
     cost_bytes = 0
     """Bytes that the watch itself takes; set by the caller, who measured them around the import."""
@@ -461,10 +451,9 @@ class ProcessWatch:
             self._spool_due = now + write_spool(self._spool, self.summary)
 
     def close(self, *, conclude: bool = True) -> None:
-        """Stop the watch, and write the last spool; a second call does nothing.
+        """Stop the watch, and write the last spool; `find_final_findings_` is called first if it is to conclude.
 
-        Args:
-            conclude: whether `find_final_findings_` is called first, unless there are no readings.
+        A second call does nothing.
         """
         if not self._closed:
             with self.boundaries.exclude_other_threads():
@@ -482,7 +471,7 @@ class ProcessWatch:
     def detach(self) -> None:
         """Stop the watch at once, and leave nothing in the program: no tracer, no callback of the collector."""
         self._closed = True
-        self._due = self._latest_due = self._rss_check_due = inf
+        self._schedule.due = self._schedule.latest = self._rss_check_due = inf
         self._monitor.close()
         self._allocator.close()
         if self._collector is not None:

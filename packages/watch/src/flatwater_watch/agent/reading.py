@@ -43,9 +43,6 @@ class RateMeter:
         """Return the rate since the last restart, under the key `the program`; empty if too little CPU time has passed.
 
         The first call begins the measurement, and returns an empty dict.
-
-        Args:
-            step: number of boundaries so far.
         """
         if self._start_step is None:
             self.restart_(step)
@@ -66,16 +63,7 @@ def take_reading_(
     limit: int | None,
     rates: Mapping[str, float],
 ) -> Reading:
-    """Return a reading of the process as it is now.
-
-    Args:
-        step: number of boundaries so far.
-        allocator: meter of this process's allocator.
-        filling_arrays: arrays that are being filled; their touched pages are counted again.
-        children: private bytes of the child processes, each as it was at its beginning.
-        limit: bytes at which the process must stop.
-        rates: boundaries per CPU second.
-    """
+    """Return a reading of the process as it is now; the touched pages of the arrays are counted again."""
     memory, allocator_totals = footprint(), allocator.newest_totals_()
     return Reading(
         step=step,
@@ -104,9 +92,7 @@ def has_main_returned() -> bool:
 def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
     """Return sentences on what no reading has shown: too few readings, freed memory, garbage, and unread objects.
 
-    Args:
-        samples: all readings.
-        unread: number of objects that could not be read, by class.
+    `unread` is the number of objects that could not be read, by class.
     """
     unseen = []
     if not samples:

@@ -49,7 +49,7 @@ class ReadingSchedule:
     """Times of the next reading, and the cost of readings so far; most boundaries only compare the time with these."""
 
     began: float
-    """Monotonic time of the first boundary."""
+    """Monotonic time of the first boundary; infinite before it."""
     budget: Budget
     """Pays for readings and investigations, and says when the next reading may come."""
     due: float = 0.0
@@ -121,10 +121,7 @@ def schedule_next_(
 def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: float = inf) -> float:
     """Return the CPU seconds that a census may hold the program up at one boundary; 0 until a slice is paid for.
 
-    Args:
-        schedule: schedule of the watch.
-        now: monotonic time.
-        boundaries: boundaries passed so far; `inf` at a tick between them.
+    `boundaries` were passed so far; they are infinite at a tick between them.
     """
     seconds_per_boundary = (now - schedule.began) / max(1, boundaries)  # 0 at a tick
     longest_slice = max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary)
@@ -137,12 +134,6 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
     and the time until the reading is paid back. An investigation or a census replaces the first, and lifts the second.
-
-    Args:
-        schedule: schedule of the watch, as it is after this reading.
-        now: monotonic time at which the reading ended.
-        reading_cost: CPU seconds that it took.
-        is_taking_census: whether a census waits for its next slice.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
     share_gap = 0.0
@@ -166,11 +157,6 @@ def _quiet_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float
     """Return the seconds to the next reading of a program in which nothing is suspicious.
 
     Unless readings are quick now, they keep within `PLAIN_SHARE` of the program's CPU time too.
-
-    Args:
-        schedule: schedule of the watch, with the gap by the clock.
-        now: monotonic time.
-        program_cpu: CPU seconds of the program so far, without the watch's.
     """
     if schedule.quick_readings_left:  # memory rose lately, or the series are not full
         return schedule.gap

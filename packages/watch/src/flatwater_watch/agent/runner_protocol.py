@@ -25,9 +25,7 @@ PAGE_BYTES = 4096
 def injected_environment(runner_variables: Mapping[str, str], user_pythonpath: str | None) -> dict[str, str]:
     """Return the environment variables with which the watch begins in a new process, before its program.
 
-    Args:
-        runner_variables: variables that the runner has set for the watch.
-        user_pythonpath: PYTHONPATH without the watch; None if it is not set.
+    `user_pythonpath` is PYTHONPATH without the watch; None if it is not set.
     """
     # Python imports `sitecustomize` from the front of PYTHONPATH: that of `inject` starts the watch, and then gives the
     # program the user's PYTHONPATH back.

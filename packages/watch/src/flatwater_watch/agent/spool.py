@@ -34,10 +34,8 @@ class PeriodicReports:
 
         The keys `ended` and `ended_at` are left out, as more reports may follow.
 
-        Args:
-            seconds: seconds since the beginning.
-            make_summaries: function that reads the summaries of all processes, that of the longest watch first; its
-                list may be empty, and then nothing is reported. It is called only if a report is due.
+        `make_summaries` reads the summaries of all processes, that of the longest watch first, and is called only if a
+        report is due. If its list is empty, nothing is reported.
         """
         if seconds >= self.last_report_time + self.every:
             self.last_report_time = seconds
@@ -46,11 +44,7 @@ class PeriodicReports:
 
 
 def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
-    """Write a new summary in place of the file, in one step, so that the file is complete at any moment.
-
-    Returns:
-        Minimum seconds until the next write, so that writes stay within their share of the time.
-    """
+    """Write a new summary in place of the file, in one step; return the minimum seconds until the next write."""
     # Never synced to disk: the file must survive the process, not the machine.
     previous_cpu = thread_seconds()
     write_whole(path, _as_json(make_summary()))
@@ -58,12 +52,7 @@ def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
 
 
 def unwatched_summary(program: str, reason: str) -> dict[str, Any]:
-    """Return a summary without figures, for a program that could not be read.
-
-    Args:
-        program: command of the program.
-        reason: sentence on the reason, reported as `unseen`.
-    """
+    """Return a summary without figures, for a program that could not be read, with a sentence on the reason."""
     return {
         "program": program,
         "unit": "second",

@@ -65,9 +65,6 @@ def start_watch(variables: dict[str, str]) -> None:
     """Watch this process if it is the command's program or one of the workers.
 
     The program is the first process of the command that is no launcher.
-
-    Args:
-        variables: environment variables that the runner has set for the watch.
     """
     # Runs within `sitecustomize`, before any line of the program.
     if _is_launcher():  # not watched itself: the processes that it starts inherit the variables
@@ -93,9 +90,6 @@ def start_watch(variables: dict[str, str]) -> None:
 
 def watch_running_process(variables: dict[str, str]) -> None:
     """Watch this process, which was not started under the watch, until the runner's file `STAY` is gone.
-
-    Args:
-        variables: environment variables that the runner has set for the watch.
 
     Raises:
         RuntimeError: the process is watched already.
@@ -128,12 +122,9 @@ def _is_fork_server() -> bool:
 def _watch_workers(runner_variables: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and the workers that these start."""
 
-    def after_fork() -> None:
-        # In a fork: in the child of any fork, the watch's own included, before other code goes on.
-        Guard().run(replace_agent)
-
     def replace_agent() -> None:
         """Leave the parent's watch, and begin a watch of this worker later, unless the watch made the fork."""
+        # In a fork: in the child of any fork, the watch's own included, before other code goes on.
         # A fork that the watch has made keeps its entry in `_agents`, so that its own forks have no watch either.
         if not _agents or _agents[0].leave_in_fork():
             _agents.clear()
@@ -164,7 +155,7 @@ def _watch_workers(runner_variables: dict[str, str]) -> None:
 
     from flatwater_watch.agent.import_hook import prepare_on_import  # noqa: PLC0415  (a launcher does not need it)
 
-    os.register_at_fork(after_in_child=frameless_callable(after_fork))
+    os.register_at_fork(after_in_child=frameless_callable(lambda: Guard().run(replace_agent)))
     prepare_on_import({"multiprocessing.util": wrap_spawn})
 
 
@@ -219,20 +210,17 @@ class ProcessAgent:
         return 1 if self._watch is None else self._watch.suspend_stale_trace()
 
     def _handle_ticks(self, ticks: int) -> int:
-        """Handle ticks in a worker: at the first tick its watch begins, if there are not too many workers.
+        """Handle ticks in a worker, and return the number of ticks to the next call.
 
-        Args:
-            ticks: number of ticks since the last call.
-
-        Returns:
-            Number of ticks to the next call.
+        At the first tick its watch begins, if there are not too many workers.
         """
         # In the main thread of a worker, or in the watch's own thread while the main thread sleeps.
         if self._watch is None:
             # Not while the main thread sleeps, as imports that it then makes would count as the watch's memory.
             if _thread.get_ident() != self._main_thread:
                 return 1
-            if _worker_file_count(self._variables[FOLDER]) >= MAXIMUM_WORKERS:
+            # Each worker that is or was watched has a file of its own.
+            if sum(name.endswith(WORKER) for name in list_folder(self._variables[FOLDER])) >= MAXIMUM_WORKERS:
                 self._guard.has_ended = True  # ends the timer, so that the number returned is not used
                 return ticks
             self._begin_watch()
@@ -282,7 +270,8 @@ class ProcessAgent:
         if STAY in runner_files:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
         if MAPPED_PAGE_FILE in runner_files:
-            _unmap(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (as above)
+            page = int(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (as above)
+            ctypes.CDLL(None).munmap(ctypes.c_void_p(page), ctypes.c_size_t(PAGE_BYTES))
         self._end_watch()
         atexit.unregister(self._end_callback)
         _agents.remove(self)
@@ -334,16 +323,6 @@ def _remove_folder(folder: str) -> None:
     for name in list_folder(folder):
         system.unlink(f"{folder}/{name}")
     system.rmdir(folder)
-
-
-def _unmap(page: str) -> None:
-    """Unmap the page at an address in decimal digits, through which this process was entered."""
-    ctypes.CDLL(None).munmap(ctypes.c_void_p(int(page)), ctypes.c_size_t(PAGE_BYTES))
-
-
-def _worker_file_count(folder: str) -> int:
-    """Return the number of workers of the command that are or were watched, each with a file of its own."""
-    return sum(name.endswith(WORKER) for name in list_folder(folder))
 
 
 def _note_code_without_file(note_path: str) -> None:

@@ -33,11 +33,6 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
     return {kind: counter for kind, counter in _COUNTERS.items() if kind != REQUEST}
 
 
-def unhook_steps() -> None:
-    """End the calls at boundaries; the wrapped functions stay."""
-    set_listener(None)
-
-
 # --- torch ---
 
 
@@ -49,19 +44,6 @@ def _prepare_optimizers(module: ModuleType) -> None:
 
 def _on_optimizer_step(_optimizer: object, _args: object, _kwargs: object) -> None:
     _COUNTERS["update"].count_call()
-
-
-def _prepare_loaders(module: ModuleType) -> None:
-    """Count an epoch at each pass over a `torch.utils.data.DataLoader`."""
-    loader = vars(module)["DataLoader"]
-    iterate = loader.__iter__
-
-    @functools.wraps(iterate)
-    def __iter__(self: Any) -> Any:  # noqa: N807  (Python's own name)
-        _COUNTERS["epoch"].count_call()
-        return iterate(self)
-
-    loader.__iter__ = __iter__
 
 
 # --- environments ---
@@ -83,12 +65,7 @@ def _prepare_vector_envs(module: ModuleType) -> None:
 
 
 def _hook_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
-    """Count `step` and `reset` of the subclasses that have boundaries of their own, those defined later included.
-
-    Args:
-        parent: class of a library whose subclasses are environments.
-        has_boundaries: whether steps and episodes of a subclass are counted; false for wrappers of other environments.
-    """
+    """Count `step` and `reset` of the subclasses that have boundaries of their own, those defined later included."""
 
     def count_boundaries(cls: type) -> None:
         if has_boundaries(cls):
@@ -139,19 +116,6 @@ def _is_counted(method: Any) -> bool:
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
 
-class _OutermostByClass(dict[type, bool]):
-    """By the class of an object, whether the method `name` of `cls` is the one that a call on the object runs first."""
-
-    def __init__(self, cls: type, name: str) -> None:
-        super().__init__()
-        self._cls, self._name = cls, name
-
-    def __missing__(self, cls: type) -> bool:
-        # The first class of the resolution order that defines the method is the one whose method runs.
-        self[cls] = next(owner for owner in cls.__mro__ if self._name in vars(owner)) is self._cls
-        return self[cls]
-
-
 def _wrap_to_count(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """Return the method of a class, wrapped so that each call counts a boundary of this kind first."""
     if not _takes_one_argument(method):  # the fast wrapper below passes exactly one argument on
@@ -165,11 +129,15 @@ def _wrap_to_count(method: Any, cls: type, name: str, kind: str) -> Callable[...
 def _wrap_to_count_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """Return the method, wrapped to count each call but those by `super()`, which the subclass's method has counted."""
     # Twice as slow as `CallCounter.wrap`: only for methods with a counted override, or with other arguments than one.
-    outermost = _OutermostByClass(cls, name)
+    is_outermost = dict[type, bool]()  # by class of an object: whether a call on the object runs this method first
     count_call = _COUNTERS[kind].count_call
 
     def count_outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if outermost[type(self)]:
+        own_class = type(self)
+        if own_class not in is_outermost:
+            # The first class of the resolution order that defines the method is the one whose method runs.
+            is_outermost[own_class] = next(owner for owner in own_class.__mro__ if name in vars(owner)) is cls
+        if is_outermost[own_class]:
             count_call()
         return method(self, *args, **kwargs)
 
@@ -192,25 +160,25 @@ def _takes_one_argument(method: Any) -> bool:
     return code.co_argcount == len(("self", "action")) and not other_parameters and method.__defaults__ is None
 
 
-# --- servers ---
+# --- methods that are counted whatever class they are called on ---
 
 
-def _request_counter_installer(class_name: str, method_name: str) -> Callable[[ModuleType], None]:
-    """Return a function that wraps a method in a loaded module of a server, so that each call counts as a request."""
+def _counter_installer(kind: str, class_name: str, method_name: str) -> Callable[[ModuleType], None]:
+    """Return a function that wraps a method in a loaded module, so that each call counts as a boundary of a kind."""
 
     def install_counter(module: ModuleType) -> None:
-        """Count a request at each call of the method, if the class has it as a function."""
+        """Count a boundary at each call of the method, if the class has it as a function."""
         cls = vars(module).get(class_name)
         method = None if cls is None else vars(cls).get(method_name)
         if type(method) is not FunctionType:
             return
 
-        def count_request(*args: Any, **kwargs: Any) -> Any:
-            # In any thread of the server.
-            _COUNTERS[REQUEST].count_call()
+        def count_and_call(*args: Any, **kwargs: Any) -> Any:
+            # In any thread of a server.
+            _COUNTERS[kind].count_call()
             return method(*args, **kwargs)
 
-        setattr(cls, method_name, functools.update_wrapper(count_request, method))
+        setattr(cls, method_name, functools.update_wrapper(count_and_call, method))
 
     return install_counter
 
@@ -227,9 +195,9 @@ _SERVERS = (
     ("http.server", "BaseHTTPRequestHandler", "parse_request"),
 )
 _PREPARATIONS: dict[str, Callable[[ModuleType], None]] = {
-    **{module: _request_counter_installer(cls, method) for module, cls, method in _SERVERS},
+    **{module: _counter_installer(REQUEST, cls, method) for module, cls, method in _SERVERS},
     "torch.optim.optimizer": _prepare_optimizers,
-    "torch.utils.data.dataloader": _prepare_loaders,
+    "torch.utils.data.dataloader": _counter_installer("epoch", "DataLoader", "__iter__"),
     "gymnasium.core": _prepare_envs,
     "gymnasium.vector.vector_env": _prepare_vector_envs,
     "gym.core": _prepare_envs,

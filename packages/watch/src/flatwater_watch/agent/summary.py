@@ -43,12 +43,6 @@ def select_growing_causes(
 
     Left out are unsure and immaterial causes, and early leaks if memory has become level. Native growth is cut to what
     the owners leave. A slowdown gets the segment of the loop that became slow.
-
-    Args:
-        causes: evidence of the monitor, per boundary.
-        samples: all readings.
-        found_steps: step at which each owner was found, by owner; 0 for an owner that is missing.
-        history: censuses so far.
     """
     segment = find_slow_segment(samples)
     growing_causes = [
@@ -72,32 +66,26 @@ def _drop_leaks_if_level(
     late = late_growth(samples) if samples else None
     if late is None:
         return causes
+    begin, late_rate = late
     leaks = [
         cause
         for cause in causes
         if cause.holders
         and cause.verdict in {"leak", "cache", "backlog"}  # others are of other memory, or end by themselves
         and cause.owner != GARBAGE_OWNER  # which rises and falls
-        and found_steps.get(cause.owner, 0) < late.begin
+        and found_steps.get(cause.owner, 0) < begin
     ]
     if not leaks:
         return causes
     sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
-    is_level = late.bytes / late.steps < sufficient_rate
+    is_level = late_rate < sufficient_rate
     return [cause for cause in causes if not is_level or cause not in leaks]
 
 
 def stopped_owners(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
-    """Return the owners that have stopped growing, by the readings or by the censuses.
-
-    Args:
-        causes: evidence of the monitor, per boundary.
-        samples: all readings.
-        found_steps: step at which each owner was found, by owner; 0 for an owner that is missing.
-        history: censuses so far.
-    """
+    """Return the owners that have stopped growing, by the readings or by the censuses."""
     return {
         cause.owner
         for cause in _measured_causes(causes, history, samples)
@@ -131,14 +119,7 @@ def judge_causes(
 ) -> list[Finding]:
     """Return the findings on causes, most bytes first; causes that one change mends become one finding.
 
-    Args:
-        growing_causes: causes that still grow, with their shares of the growth of the process.
-        separate_causes: causes that are no part of that growth, such as workers; each is judged alone.
-        samples: all readings.
-        scale: unit of the findings.
-        sawtooth: bytes that full collections free; None before enough collections were seen.
-        root_gains: roots, and the bytes that each holds more than at the beginning, if that is known.
-        name_cause: gives evidence the names that people know; None leaves names as they are.
+    Separate causes, such as workers, are no part of the growth of the process, and each is judged alone.
     """
     growth = process_growth(samples)
     growing_causes = _add_sawtooth(growing_causes, sawtooth)
@@ -185,23 +166,19 @@ def build_summary(
 ) -> dict[str, Any]:
     """Return the JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
-    Args:
-        samples: all readings.
-        findings: all findings, in the user's unit.
-        unit: kind of boundary that the user asked for; None takes the slowest regular kind.
-        counts: boundaries so far, by kind.
-        unread: number of objects that the last census could not read, by class.
-        seconds: time since the first reading.
-        censuses: number of censuses taken.
-        leads: roots that hold more than at the beginning, and by how many bytes.
-        garbage: cyclic garbage that is freed soon; None without any.
-        refilled_paths: paths of containers that are emptied again and again.
-        known_causes: evidence of the monitor; causes that are not sure yet get a sentence only.
+    Of the known causes those that are not sure yet get a sentence only. `decide_outcome` says what the other named
+    arguments are.
     """
     scale = choose_scale(samples, unit) if samples else Scale(unit="second", per_unit=1.0, step=0, units=0)
     # Workers are left out, as their memory is no part of this process's growth.
     share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
-    return _run_figures(samples, scale.unit, counts, seconds) | {
+    return {
+        "unit": scale.unit,
+        "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
+        "seconds": round(seconds, 3),
+        "readings": len(samples),
+        "resident_bytes": footprint().resident,
+        "resident_growth_bytes": growth_bytes(samples),
         "explained_share": round(share, 4),
         "outcome": decide_outcome(
             samples,
@@ -216,20 +193,6 @@ def build_summary(
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),
         "series": _reading_columns(samples, scale.unit),
-    }
-
-
-def _run_figures(
-    samples: Sequence[Sample], unit: str, counts: Mapping[str, int], seconds: float
-) -> dict[str, str | int | float]:
-    """Return figures of the run: its steps in the unit, seconds, readings and resident bytes."""
-    return {
-        "unit": unit,
-        "steps": round(seconds) if unit == "second" else counts[unit],
-        "seconds": round(seconds, 3),
-        "readings": len(samples),
-        "resident_bytes": footprint().resident,
-        "resident_growth_bytes": growth_bytes(samples),
     }
 
 

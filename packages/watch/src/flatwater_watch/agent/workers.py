@@ -29,8 +29,7 @@ ADVICE = (
 class Workers:
     """The memory of the child processes, summed up now and then, and the time that the sums have taken."""
 
-    family: FamilyMemory | None = None
-    """The newest sums; None before the first."""
+    family: FamilyMemory = field(default_factory=FamilyMemory)
     began: float = 0.0
     """Monotonic time of the first sums."""
     due: float = 0.0
@@ -39,10 +38,6 @@ class Workers:
     """CPU seconds of all sums; wall time would make sums on a busy machine look costly, and so make them rare."""
     private_series: Series = field(default_factory=Series)
     """The child processes' private bytes since one of them last began, ended or loaded a library."""
-    count: int = 0
-    """Number of child processes in the newest sums."""
-    library_bytes: int = 0
-    """Bytes of the library code that they have loaded."""
     bytes_at_start: dict[int, int] = field(default_factory=dict)
     """Private bytes of each child at the second sum that saw it, when it has started, by its id."""
 
@@ -50,39 +45,32 @@ class Workers:
 def measure_workers_(workers: Workers, step: int) -> int:
     """Sum up the memory of the child processes, if the sums so far have taken no more than their share of the time.
 
-    Args:
-        workers: sums so far.
-        step: number of boundaries so far.
-
-    Returns:
-        Private bytes of the children, each as at its beginning: they grow with the number of children alone.
+    Return the private bytes of the children, each as at its beginning: they grow with the number of children alone.
     """
     now = monotonic()
     if now >= workers.due:
         _take_sums_(workers, step, now)
-    children = {} if workers.family is None else workers.family.private_by_child
     # A child that was seen only once counts with its bytes at that time.
-    return sum(workers.bytes_at_start.get(pid, size) for pid, size in children.items())
+    return sum(workers.bytes_at_start.get(pid, size) for pid, size in workers.family.private_by_child.items())
 
 
 def _take_sums_(workers: Workers, step: int, now: float) -> None:
     """Sum up the memory of the child processes, and set the time from which on that may be done again."""
     previous_cpu = thread_seconds()
-    known_children = () if workers.family is None else workers.family.private_by_child  # as of the sums before
-    workers.family = family = descendant_memory()
+    previous, family = workers.family, descendant_memory()
+    workers.family = family
     children = family.private_by_child.items()
     # A child gets an entry at its second sum: at the first it may still be starting.
     workers.bytes_at_start = {
-        pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in known_children
+        pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in previous.private_by_child
     }
     workers.began = workers.began or now
     workers.spent_seconds += thread_seconds() - previous_cpu
     # Seconds until the sums are within their share of the time again; negative if they are within it now.
     wait_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
     workers.due = now + max(MINIMUM_GAP_SECONDS, wait_seconds)
-    if family.count != workers.count or family.libraries > workers.library_bytes:
+    if family.count != previous.count or family.libraries > previous.libraries:
         workers.private_series = Series()  # neither processes that began or ended nor their imports are growth
-    workers.count, workers.library_bytes = family.count, family.libraries
     # At most one point for each step, as a slope needs steps that rise.
     if family.count and (not workers.private_series.steps or step > workers.private_series.steps[-1]):
         workers.private_series.add(step, family.private)
@@ -98,6 +86,7 @@ def workers_evidence(workers: Workers) -> list[Evidence]:
     slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
         return []
-    noun = "worker process" if workers.count == 1 else "worker processes"
-    what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"
+    count = workers.family.count
+    noun = "worker process" if count == 1 else "worker processes"
+    what = f"private bytes of {count} {noun}: pages of their parent copied on write, or objects of their own"
     return [Evidence(verdict="native", owner=WORKERS_OWNER, drift=slope, what=what, advice=ADVICE)]

@@ -19,12 +19,9 @@ Frames = tuple[tuple[str, int], ...]
 _DOMAINS = (1, 2)
 """CPython's numbers of the allocators of objects and of their blocks."""
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
-_GC_HEAD = 2 * _POINTER
 _MANAGED_DICT = 1 << 4
 """Flag of a type whose instances have two pointers before the collector's own, in Python 3.11."""
-_MANAGED_POINTER_BYTES = 2 * _POINTER
-_PointerPaths = tuple[tuple[int, ...], ...]
-_BLOCK_PATHS: dict[int, _PointerPaths] = {
+_BLOCK_PATHS: dict[int, tuple[tuple[int, ...], ...]] = {
     id(list): ((3,),),
     id(dict): ((4,),),
     id(bytearray): ((4,),),
@@ -50,7 +47,6 @@ class AllocationTrace:
     """
 
     def __init__(self) -> None:
-        """Prepare without tracing."""
         self.running = False
         """Whether this trace runs, or pauses."""
         self._is_paused = False
@@ -95,7 +91,6 @@ class AllocationTrace:
 
 
 def _current_allocators() -> list[_Allocator]:
-    """Return the allocators in use, by domain."""
     allocators = [_Allocator() for _ in _DOMAINS]
     for domain, allocator in zip(_DOMAINS, allocators, strict=True):
         ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(allocator))
@@ -139,7 +134,7 @@ def _block_addresses(item: object) -> Iterator[int]:
     """Yield the addresses of blocks of an object that tracemalloc does not look up itself; 0 for a missing block."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
-        yield id(item) - _GC_HEAD - _MANAGED_POINTER_BYTES  # where the allocation of the object begins
+        yield id(item) - 4 * _POINTER  # before the collector's two pointers and those two: the allocation begins here
     for path in _BLOCK_PATHS.get(id(kind), ()):
         address = id(item)
         for offset in path:

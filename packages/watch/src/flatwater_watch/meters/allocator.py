@@ -23,12 +23,9 @@ class AllocatorTotals:
     """
 
     def kept_bytes(self, anonymous: int) -> int:
-        """Return the freed bytes that may be resident: at most the resident bytes that are not handed out.
+        """Return the freed bytes that may be resident: at most the anonymous resident bytes that are not handed out.
 
         Blocks that were handed out and never touched make this bound too low.
-
-        Args:
-            anonymous: resident bytes that belong to no file.
         """
         return min(self.free, max(0, anonymous - self.in_use))
 
@@ -41,24 +38,24 @@ class AllocatorPages(AllocatorTotals):
     """Estimate of the free bytes that stay resident after a trim: those that share a page with bytes in use."""
 
 
+_MALLINFO2_NAMES = (
+    "arena",
+    "ordblks",
+    "smblks",
+    "hblks",
+    "hblkhd",
+    "usmblks",
+    "fsmblks",
+    "uordblks",
+    "fordblks",
+    "keepcost",
+)
+
+
 class Mallinfo2(ctypes.Structure):
     """The `struct mallinfo2` of malloc.h, glibc 2.33 or later."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO2_NAMES]
 
 
 def allocator_totals() -> AllocatorTotals | None:
@@ -114,9 +111,7 @@ def _query_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
 def totals_from_mallinfo(info: Mallinfo2, touched_bytes: int) -> AllocatorTotals:
     """Return the totals from a result of glibc's `mallinfo2`.
 
-    Args:
-        info: result of the call.
-        touched_bytes: bytes in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
+    `touched_bytes` of the heap's last free chunk, which has `info.keepcost` bytes, are in RAM.
     """
     # Of the last free chunk only touched pages are in RAM.
     free_bytes = max(0, info.fordblks - info.keepcost + touched_bytes)
@@ -131,7 +126,6 @@ class _TrimmedPages:
     """
 
     def __init__(self) -> None:
-        """Begin with no page seen."""
         self._pages_once_touched = 0
         """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
         self.trimmed_elsewhere = False
@@ -140,11 +134,9 @@ class _TrimmedPages:
         """
 
     def update_trimmed_bytes_(self, first: int, size: int) -> int:
-        """Record which pages are resident now, and return the bytes that were given back; 0 if the kernel does not say.
+        """Record which pages of the heap, from its first address on, are resident now, and return the bytes given back.
 
-        Args:
-            first: address at which the heap begins.
-            size: bytes of the heap that count.
+        They are 0 if the kernel does not say.
         """
         presence = present_pages(first, size)
         if presence is None:
@@ -165,9 +157,6 @@ def used_bytes() -> int:
 
     The call takes 20 µs, and a millisecond for each GiB of heap. All freed bytes in heaps of other threads count as
     resident until they are more than all resident bytes; from then on none of them does.
-
-    Raises:
-        OSError: there is no /proc.
     """
     libc = _load_libc()
     if libc is None:
@@ -242,19 +231,14 @@ def _malloc_info(libc: ctypes.CDLL) -> bytes:
         libc.free(text)
 
 
-def _libc_name() -> str:
-    """Return the C library's name and version, such as "glibc 2.36"; empty for a library that does not say."""
-    # Not by `platform`, whose patterns take longer to compile than all of this module.
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""
-
-
 @functools.cache
 def _load_libc() -> ctypes.CDLL | None:
     """Return the C library with the types of its functions declared; None if it is not glibc 2.33 or later."""
-    name, _, version = _libc_name().partition(" ")
+    # Not by `platform`, whose patterns take longer to compile than all of this module.
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")  # such as "glibc 2.36"
+    except (OSError, ValueError):  # a library that does not say
+        return None
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):
         return None
     libc = ctypes.CDLL(None)

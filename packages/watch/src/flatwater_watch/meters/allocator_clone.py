@@ -133,10 +133,8 @@ class ProcessCopy:
 def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
     """Start a copy and return its process id.
 
-    Args:
-        libc: C library whose functions keep the interpreter's lock, so that no thread of Python is within malloc.
-        shared_address: address of the memory for the answer. The copy's function returns it, and its lowest byte is 0
-            and becomes the exit code.
+    The functions of `libc` keep the interpreter's lock, so that no thread of Python is within malloc. The copy's
+    function returns the address of the answer, and its lowest byte, 0, becomes the exit code.
 
     Raises:
         OSError: the system refuses a copy.
@@ -159,7 +157,6 @@ def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
 
 
 def _query_function(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
-    """Return the function that a copy runs."""
     return libc.mallinfo2
 
 

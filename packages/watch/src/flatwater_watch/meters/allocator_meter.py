@@ -6,6 +6,7 @@ would stop the program too. A copy of the process stops it only while the page t
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from flatwater_watch.meters.allocator import AllocatorTotals, allocator_totals, expected_seconds, note_seconds
 from flatwater_watch.meters.allocator_clone import ProcessCopy
@@ -55,43 +56,9 @@ class AllocatorMeter:
 
     def take_answer_(self) -> None:
         """Take the answer of another process, if it has come, so that the process is no zombie; make no new query."""
-        if self._query_process is not None and self._query_process.is_done():
-            self._take_result_(self._query_process)
-
-    def close(self) -> None:
-        """End a query that is under way."""
-        if self._query_process is not None:
-            self._query_process.stop()
-            self._query_process = None
-
-    def _start_query_process_(self, query_seconds: float) -> bool:
-        """Start the query in another process, if that stops the program for less time than the query itself.
-
-        Args:
-            query_seconds: CPU seconds that the query may take.
-
-        Returns:
-            Whether the query was started.
-        """
-        if query_seconds <= SLOW_QUERY_SECONDS:
-            return False
-        anonymous = footprint().anonymous
-        # The shorter pause first.
-        starters: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
-            (CLONE_SECONDS_PER_BYTE, ProcessCopy),
-            (FORK_SECONDS_PER_BYTE, _start_fork),
-        )
-        for pause_seconds_per_byte, start in starters:
-            if query_seconds > pause_seconds_per_byte * anonymous:
-                # It fails without memory for a copy, on another machine than x86-64, or if a library hangs in a fork.
-                with suppress(OSError):
-                    self._query_process = start()
-                    return True
-        return False
-
-    def _take_result_(self, query: ProcessCopy | DetachedFork) -> None:
-        """Record the answer of a query that has ended in another process, and set the time of the next query."""
-        self._query_process = None
+        if self._query_process is None or not self._query_process.is_done():
+            return
+        query, self._query_process = self._query_process, None
         try:
             answer = query.result()
         except RuntimeError:
@@ -109,15 +76,35 @@ class AllocatorMeter:
             note_seconds(query_seconds)
         self._schedule_query_()
 
+    def close(self) -> None:
+        """End a query that is under way."""
+        if self._query_process is not None:
+            self._query_process.stop()
+            self._query_process = None
+
+    def _start_query_process_(self, query_seconds: float) -> bool:
+        """Start a query of so many seconds elsewhere, if that stops the program for less; return whether it began."""
+        if query_seconds <= SLOW_QUERY_SECONDS:
+            return False
+        anonymous = footprint().anonymous
+        # The shorter pause first.
+        starters: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
+            (CLONE_SECONDS_PER_BYTE, ProcessCopy),
+            (FORK_SECONDS_PER_BYTE, partial(DetachedFork, _query_totals)),
+        )
+        for pause_seconds_per_byte, start in starters:
+            if query_seconds > pause_seconds_per_byte * anonymous:
+                # It fails without memory for a copy, on another machine than x86-64, or if a library hangs in a fork.
+                with suppress(OSError):
+                    self._query_process = start()
+                    return True
+        return False
+
     def _schedule_query_(self) -> None:
         """Set the time of the next query: now, or if queries are slow, so late that they keep within their share."""
         query_seconds = expected_seconds()
         is_slow = query_seconds > SLOW_QUERY_SECONDS
         self._next_query_time = monotonic() + (query_seconds / SLOW_QUERY_SHARE if is_slow else 0.0)
-
-
-def _start_fork() -> DetachedFork:
-    return DetachedFork(_query_totals)
 
 
 def _query_totals() -> tuple[int, int, float] | None:

@@ -14,12 +14,7 @@ _NO_LIMIT = 1 << 60
 def quota_cores(
     mount: str | PathLike[str] = _CGROUP_MOUNT, membership: str | PathLike[str] = _MEMBERSHIP_FILE
 ) -> float:
-    """Return the cores that the tightest control group above this process allows; infinity if none sets a quota.
-
-    Args:
-        mount: folder in which the control groups are mounted.
-        membership: file that lists the groups of the process, one `number:controllers:path` a line.
-    """
+    """Return the cores that the tightest control group above this process allows; infinity if none sets a quota."""
     return min((_group_quota(folder) for folder in _group_folders("cpu", mount, membership)), default=float("inf"))
 
 

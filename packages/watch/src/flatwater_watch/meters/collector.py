@@ -12,11 +12,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise, repeat
 from math import inf
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import FrameType
 from typing import NamedTuple
 
 from flatwater_watch.medians import median
 from flatwater_watch.meters.allocator import last_seconds, used_bytes
+from flatwater_watch.meters.program_faults import function_code
 from flatwater_watch.meters.suspended_tracing import untraced_callable
 from flatwater_watch.meters.system_calls import monotonic
 
@@ -27,7 +28,6 @@ READING_SHARE = 0.005
 COSTLY_CPU_SECONDS = 0.05
 """CPU seconds of a reading from which on none is taken: the program stands still for it."""
 OLDEST_GENERATION = 2
-"""The oldest generation."""
 
 _YOUNG_PHASES = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(OLDEST_GENERATION)}
 """The texts by which `_full_collection_callback` knows the begin and end of a young collection: for these it does
@@ -38,20 +38,18 @@ class Collection(NamedTuple):
     """One full collection."""
 
     number: int
-    """Number of the collection among all full collections since the beginning, whether they were read or not."""
+    """Number of the collection among all full collections of the process, whether they were read or not."""
     seconds: float
     """Monotonic time at which it began."""
     before: int
     """Bytes in use when it began: anonymous resident bytes, without those that the allocator has freed and kept."""
     after: int
-    """Bytes in use when it ended."""
 
 
 class GcSawtooth(NamedTuple):
     """Figures of memory that rises between full collections and falls at each; the first three are medians."""
 
     freed: float
-    """Bytes that a collection frees."""
     rise: float
     """Bytes gained between two collections; infinite if no two in a row were read."""
     bytes_before: float
@@ -62,31 +60,15 @@ class GcSawtooth(NamedTuple):
     """Mean seconds from one collection to the next."""
 
 
-class _CollectionUnderWay(NamedTuple):
-    """A full collection that has begun and has not ended."""
-
-    ended_before: int
-    """Number of full collections that had ended when it began."""
-    began: float
-    """Monotonic time at which it began."""
-    bytes_before: int
-    """Bytes in use when it began."""
-
-
 class CollectionListener:
     """A listener that reads memory around the full collections of this process, in whichever thread they run."""
 
     def __init__(self, run_guarded: Callable[[Callable[[], None]], None], read: Callable[[], int] = used_bytes) -> None:
-        """Prepare without listening.
-
-        Args:
-            run_guarded: calls a function, and lets only exceptions of the program's signal handlers pass.
-            read: returns the bytes in use.
-        """
+        """Prepare without listening; `run_guarded` lets only exceptions of signal handlers of the program pass."""
         self._run_guarded, self._read = run_guarded, read
         self._collections: deque[Collection] = deque(maxlen=MAXIMUM_COLLECTIONS)
-        self._under_way: _CollectionUnderWay | None = None
-        self._count_at_start = self._full_collections()
+        self._under_way: Collection | None = None
+        """The full collection that has begun, with the number of those that had ended, as if it freed nothing."""
         self._baseline: tuple[Collection, ...] = ()
         """The bytes in use at the first reading, as a collection that freed nothing; empty if they were not read."""
         self._next_reading_time = 0.0  # monotonic time from which on a collection may be read
@@ -99,7 +81,6 @@ class CollectionListener:
         take_turn = partial(next, self._turn_generator)
         self._callback = _full_collection_callback(untraced_callable(take_turn, _raise_waiting_exceptions))
         self.has_ended = False
-        """Whether listening has ended."""
 
     def start_listening(self) -> None:
         """Append the callback to the collector's callbacks, after those of the program."""
@@ -110,13 +91,15 @@ class CollectionListener:
         self._run_guarded(self._set_baseline)
 
     def _set_baseline(self) -> None:
-        """Record the bytes in use now as a collection that freed nothing."""
         # In the thread of the readings; a collection in another thread may come in between.
         self._collections.clear()
-        if _is_costly():  # then no reading is taken any more
-            return
-        bytes_in_use, number = self._read(), self._full_collections() - self._count_at_start
-        self._baseline = (Collection(number=number, seconds=monotonic(), before=bytes_in_use, after=bytes_in_use),)
+        if not _is_costly():  # else no reading is taken any more
+            self._baseline = (self._read_collection(monotonic()),)
+
+    def _read_collection(self, now: float) -> Collection:
+        """Read the bytes in use, and return them as a collection that frees nothing."""
+        bytes_in_use = self._read()
+        return Collection(_ended_count(), seconds=now, before=bytes_in_use, after=bytes_in_use)
 
     def close(self) -> None:
         """Stop listening."""
@@ -129,11 +112,6 @@ class CollectionListener:
         with suppress(ValueError):  # the generator runs: the watch has failed in its turn, and is closed from there
             self._turn_generator.close()
 
-    @staticmethod
-    def _full_collections() -> int:
-        """Return the number of full collections that have ended, including one whose end callback runs now."""
-        return int(gc.get_stats()[OLDEST_GENERATION]["collections"])
-
     def _on_full_collection(self) -> None:
         """Record that a full collection begins or ends, unless listening has ended."""
         # Within the collector, in any thread: no exception may be left behind.
@@ -143,15 +121,14 @@ class CollectionListener:
     def _record_begin_or_end(self) -> None:
         """Read the bytes in use as a full collection begins or ends, unless readings take too long or are too many."""
         # Within the collector, in any thread.
-        now, ended_count = monotonic(), self._full_collections()  # the count has risen if one ends now
+        now = monotonic()
         under_way, self._under_way = self._under_way, None  # a collection has one begin and one end
         if _is_costly():
             return
-        if under_way is not None and ended_count > under_way.ended_before:  # the collection under way ends
-            number = ended_count - self._count_at_start
-            self._collections.append(Collection(number, under_way.began, under_way.bytes_before, after=self._read()))
+        if under_way is not None and (number := _ended_count()) > under_way.number:  # the one under way ends
+            self._collections.append(under_way._replace(number=number, after=self._read()))
         elif now >= self._next_reading_time:  # a collection begins
-            self._under_way = _CollectionUnderWay(ended_count, now, self._read())
+            self._under_way = self._read_collection(now)
         else:
             return
         # Rest long enough that readings take at most `READING_SHARE` of the time.
@@ -162,12 +139,6 @@ class CollectionListener:
 
         They are None if fewer than `fewest` collections were read, if there is one alone and no baseline, or if
         readings take too long.
-
-        Args:
-            fewest: minimum number of collections, at least 1.
-
-        Raises:
-            OSError: there is no /proc.
         """
         read_collections = list(self._collections)
         if len(read_collections) < fewest or _is_costly():
@@ -189,6 +160,11 @@ class CollectionListener:
             bytes_since=self._read() - read_collections[-1].after,
             seconds=(collections[-1].seconds - collections[0].seconds) / interval_count,
         )
+
+
+def _ended_count() -> int:
+    """Return the number of full collections that have ended, including one whose end callback runs now."""
+    return int(gc.get_stats()[OLDEST_GENERATION]["collections"])
 
 
 def _is_costly() -> bool:
@@ -228,7 +204,7 @@ class _DeferredRaise:
         """Raise the exception; return False where it would be lost, within a callback of the collector."""
         # Between two instructions of the main thread, perhaps within the collector.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
-        callback_codes = {code for callback in gc.callbacks if (code := _function_code(callback)) is not None}
+        callback_codes = {code for callback in gc.callbacks if (code := function_code(callback)) is not None}
         while frame is not None and self.fault is not None:
             if frame.f_code is _TURN_CODE:  # within the watch's callback, which requests it again at its end
                 return False
@@ -264,13 +240,6 @@ def _raise_later(fault: BaseException) -> None:
     _exceptions_waiting.append(_DeferredRaise(fault))
 
 
-def _function_code(callback: object) -> CodeType | None:
-    """Return the code of a function or a method; None for other callables."""
-    # Other callables are not asked, as attributes of the program's classes could run its code within the collector.
-    function = callback.__func__ if type(callback) is MethodType else callback
-    return function.__code__ if type(function) is FunctionType else None
-
-
 def signal_safe_turns(
     work: Callable[[], object], on_error: Callable[[BaseException], object]
 ) -> Generator[bool, None, None]:
@@ -278,9 +247,7 @@ def signal_safe_turns(
 
     The first `next` only begins it. Its owner must close it.
 
-    Args:
-        work: function to call; it is never called within itself.
-        on_error: callback that gets exceptions of the work, and of signal handlers that run meanwhile.
+    `on_error` gets exceptions of the work, and of signal handlers that run meanwhile.
     """
     # Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
     # generator resumes from `yield from`: so this is a generator, and all of its body lies in a `try`.

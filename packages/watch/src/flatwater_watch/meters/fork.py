@@ -14,6 +14,7 @@ from typing import Any, cast
 from flatwater_watch.meters.fork_warnings import remove_filter as remove_hook_filter
 from flatwater_watch.meters.proc import process_cpu_seconds
 from flatwater_watch.meters.system_calls import (
+    CHUNK_BYTES,
     end_process,
     fork,
     list_folder,
@@ -29,10 +30,7 @@ WALL_SECONDS_PER_CPU_SECOND = 3.0
 """Maximum wait for a fork, as a multiple of its CPU seconds: other processes want the cores too."""
 POLL_SECONDS = 0.1
 """Seconds between two reads of a fork's CPU time."""
-CHUNK_BYTES = 1 << 16
-"""Maximum bytes of one read."""
 ID_BYTES = 4
-"""Bytes in which a fork writes its process id."""
 FIRST_DESCRIPTOR, MAXIMUM_DESCRIPTOR = 3, 1 << 16
 """Range of the descriptors that a fork closes: all after stderr."""
 
@@ -256,7 +254,6 @@ def _wait_until_readable(pipe: int, seconds: float) -> bool:
 
 
 def _fork_worker_and_end(work: Work, pipe: int) -> None:
-    """Fork the process that works, and end this one."""
     # In a fork: no lock of another thread is taken, and nothing is printed.
     code = 1
     try:
@@ -286,7 +283,6 @@ def _work_in_detached_process(work: Work, pipe: int) -> None:
 
 
 def _work_and_exit(work: Work, pipe: int) -> None:
-    """Work, write the result, and end the process."""
     # In a fork: nothing is raised, and by `_exit` no callback of the parent runs.
     code = 1
     try:

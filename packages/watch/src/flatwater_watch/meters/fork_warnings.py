@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from flatwater_watch.meters.proc import threads_here
+from flatwater_watch.meters.proc import thread_count
 from flatwater_watch.meters.suspended_tracing import frameless_callable
 from flatwater_watch.meters.system_calls import monotonic, process_id
 
@@ -45,11 +45,7 @@ def register_thread_work(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
-    """Suppress the warning of each later fork at which all other threads are the watch's.
-
-    Args:
-        run: calls a function, and raises nothing if the function fails.
-    """
+    """Suppress the warning of each later fork at which all other threads are the watch's; `run` raises nothing."""
     global _hook_registered  # noqa: PLW0603  (hooks at forks stay for the life of the process)
     version = tuple(sys.version_info)  # a tuple, as mypy takes `sys.version_info` for one version
     if _hook_registered or version < (3, 12):
@@ -84,6 +80,6 @@ def _set_filter_before_fork() -> None:
     remove_filter()  # the one of an earlier fork
     watch_thread_count = _watch_thread_pids.count(process_id())
     # Only this thread and the watch's: with others the warning is of the program's own threads.
-    if watch_thread_count and threads_here() == 1 + watch_thread_count:
+    if watch_thread_count and thread_count() == 1 + watch_thread_count:
         cast("list[Any]", warnings.filters).insert(0, _IGNORED_WARNING)
         _filtered_since = monotonic()

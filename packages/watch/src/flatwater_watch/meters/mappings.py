@@ -6,12 +6,10 @@ import mmap
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
-from flatwater_watch.meters.system_calls import list_folder, monotonic, process_id, read_file, read_text
-
-T = TypeVar("T")
+from flatwater_watch.meters.system_calls import list_folder, process_id, read_file, read_text
 
 _RESET_PEAK = "5"
 """Command to /proc/PID/clear_refs (proc(5)) that sets VmHWM to the bytes that are resident now."""
@@ -37,10 +35,7 @@ def footprint(pid: int | None = None) -> Footprint:
         OSError: the process has ended.
     """
     _, resident_pages, shared_pages, *_ = read_file(f"/proc/{'self' if pid is None else pid}/statm").split()
-    return Footprint(
-        resident=int(resident_pages) * mmap.PAGESIZE,
-        file_mapped=int(shared_pages) * mmap.PAGESIZE,
-    )
+    return Footprint(resident=int(resident_pages) * mmap.PAGESIZE, file_mapped=int(shared_pages) * mmap.PAGESIZE)
 
 
 _SHARED_STEP = 256 << 10
@@ -50,10 +45,9 @@ _newest_shared = {"file_mapped": -1, "shared_memory": 0}
 
 
 def file_pages(memory: Footprint) -> int:
-    """Return the resident bytes in pages of files that the system can take back: all but those of shared memory.
+    """Return the resident bytes of this process in pages of files that the system can take back.
 
-    Args:
-        memory: resident bytes of this process.
+    They are all but those of shared memory.
     """
     if abs(memory.file_mapped - _newest_shared["file_mapped"]) >= _SHARED_STEP:
         shared_memory = read_kib_counters("/proc/self/status").get("RssShmem", 0)
@@ -81,10 +75,10 @@ _FILELESS = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV", "[")  # noqa: S108  (
 class FamilyMemory:
     """Memory of several processes, with shared pages counted once."""
 
-    count: int
-    private: int
+    count: int = 0
+    private: int = 0
     """Bytes that no other process shares: ending all of them would free these for sure."""
-    proportional: int
+    proportional: int = 0
     """Private bytes, and each shared page divided by the number of processes that share it."""
     libraries: int = 0
     """Bytes of the code of loaded libraries: while it grows, processes still start."""
@@ -104,16 +98,12 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
     The call is as costly as `family_memory`.
     """
     if pid is None and not has_children():
-        return FamilyMemory(count=0, private=0, proportional=0)
+        return FamilyMemory()
     return _sum_family(descendant_pids(pid))
 
 
 def _sum_family(pids: Mapping[int, int]) -> FamilyMemory:
-    """Return sums over those processes that have not ended.
-
-    Args:
-        pids: ids of the processes, each with the id of the child under which its bytes count.
-    """
+    """Return sums over those processes that have not ended; `pids` has the child under which each counts."""
     proportional = libraries = count = 0
     private = Counter[int]()
     for pid, child in pids.items():
@@ -128,36 +118,9 @@ def _sum_family(pids: Mapping[int, int]) -> FamilyMemory:
     return FamilyMemory(count, private.total(), proportional, libraries, private)
 
 
-@dataclass(eq=False, repr=False)
-class CostlyMeter(Generic[T]):
-    """A meter that is read again only when a reading is a small share of the time since the last one."""
-
-    query: Callable[[], T]
-    maximum_share: float
-    """Maximum share of the time that readings may take."""
-    next_time: float = 0.0
-    """Monotonic time from which on the next reading may be taken."""
-    newest: T | None = None
-    """The newest reading; None before the first."""
-
-    def read_if_due_(self) -> T:
-        """Return the newest reading, which is taken now if the time since the last reading allows it."""
-        began = monotonic()
-        if self.newest is None or began >= self.next_time:
-            self.newest = self.query()
-            end = monotonic()
-            self.next_time = end + (end - began) / self.maximum_share  # then the reading was this share of the time
-        return self.newest
-
-
 def open_file_count() -> int:
     """Return the number of descriptors that this process holds."""
     return len(list_folder("/proc/self/fd"))
-
-
-def thread_count() -> int:
-    """Return the number of threads of this process, native threads included."""
-    return len(list_folder("/proc/self/task"))
 
 
 def peak_bytes() -> int | None:
@@ -176,12 +139,7 @@ def reset_peak() -> bool:
 
 
 def touched_bytes(address: int, size: int) -> int:
-    """Return the bytes of a block of memory that have a page in RAM; all of them if the kernel does not say.
-
-    Args:
-        address: address of the first byte.
-        size: bytes of the block.
-    """
+    """Return the bytes of a block of memory that have a page in RAM; all of them if the kernel does not say."""
     pages = present_pages(address, size)
     return size if pages is None else min(size, pages.count(1) * mmap.PAGESIZE)
 
@@ -214,15 +172,9 @@ def page_count(address: int, size: int) -> int:
 
 
 def write_page_presence(address: int, size: int, target: int) -> bool:
-    """Write a byte of mincore(2) for each page of a block, which `decode_page_presence` reads.
+    """Write a byte of mincore(2) for each page of a block to an address; return False if the kernel refuses.
 
-    Args:
-        address: address of the block's first byte.
-        size: bytes of the block.
-        target: address of the memory to write to.
-
-    Returns:
-        False if the kernel refuses.
+    `decode_page_presence` reads these bytes.
     """
     first_page_address = address // mmap.PAGESIZE * mmap.PAGESIZE
     length = address + size - first_page_address

@@ -15,8 +15,6 @@ _NO_SIGNAL = "0"
 """The exit signal of a process that sends none."""
 _CPU_TICK_FIELDS = slice(11, 15)
 """Indexes of the ticks of CPU time: utime, stime, cutime and cstime."""
-_THREADS_FIELD = 17
-"""Index of the number of threads."""
 
 
 def read_kib_counters(path: str) -> dict[str, int]:
@@ -94,23 +92,24 @@ def context_switches(pid: int) -> int | None:
     return switch_count if lines["State"].split()[0] == _SLEEPING else None
 
 
-def threads_here() -> int:
-    """Return the number of threads of this process, including threads that Python has not started."""
-    return int(_stat_fields(process_id())[_THREADS_FIELD])
+def thread_count() -> int:
+    """Return the number of threads of this process, native threads included."""
+    return len(list_folder("/proc/self/task"))
 
 
 def is_waiting(pid: int) -> bool:
     """Return whether the main thread of a process sleeps, and not for a disk; False if it has ended."""
-    try:
-        return _stat_fields(pid)[_STATE] == _SLEEPING
-    except OSError:
-        return False
+    return _has_state(pid, _SLEEPING)
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped the process; False if it has ended."""
+    return _has_state(pid, _STOPPED)
+
+
+def _has_state(pid: int, state: str) -> bool:
     try:
-        return _stat_fields(pid)[_STATE] == _STOPPED
+        return _stat_fields(pid)[_STATE] == state
     except OSError:
         return False
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from flatwater_watch.meters.cgroup import quota_cores
 from flatwater_watch.meters.mappings import footprint
@@ -34,12 +33,11 @@ def private_bytes(pids: Iterable[int]) -> int:
 def free_cores(window: float = 0.2) -> int:
     """Return the number of whole cores that this process can use without waiting for another process; at least 1.
 
-    Args:
-        window: seconds over which the load of other processes is sampled; the call takes that long.
+    The load of other processes is sampled for `window` seconds.
     """
-    earlier_sample = read_cpu_sample()
+    earlier = read_clocks()
     time.sleep(window)
-    load = load_elsewhere(earlier_sample, read_cpu_sample())
+    load = load_elsewhere(earlier, read_clocks())
     return whole_cores(len(allowed_cores()), load=load, quota=quota_cores())
 
 
@@ -68,25 +66,15 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return models[0] if models else platform.machine() or "unknown"
 
 
-class CpuSample(NamedTuple):
-    """The clocks at one moment, in seconds."""
-
-    wall: float
-    busy: float
-    """CPU seconds of all processes on the cores allowed to this process."""
-    own: float
-    """CPU seconds of this process."""
+def read_clocks() -> tuple[float, float]:
+    """Return the time, and the CPU seconds so far of other processes on the cores allowed to this process."""
+    return time.perf_counter(), _busy_seconds() - time.process_time()
 
 
-def read_cpu_sample() -> CpuSample:
-    """Return the clocks now."""
-    return CpuSample(wall=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
-
-
-def load_elsewhere(earlier: CpuSample, later: CpuSample) -> float:
-    """Return the mean number of this process's cores that other processes kept busy between two samples."""
-    other_cpu_seconds = (later.busy - earlier.busy) - (later.own - earlier.own)
-    return max(0.0, other_cpu_seconds) / (later.wall - earlier.wall)
+def load_elsewhere(earlier: tuple[float, float], later: tuple[float, float]) -> float:
+    """Return the mean number of this process's cores that other processes kept busy between two reads of the clocks."""
+    passed_seconds, other_cpu_seconds = later[0] - earlier[0], later[1] - earlier[1]
+    return max(0.0, other_cpu_seconds) / passed_seconds
 
 
 def _busy_seconds() -> float:

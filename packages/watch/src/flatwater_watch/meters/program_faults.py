@@ -22,19 +22,22 @@ _class_module = vars(type)["__module__"].__get__
 """Function that returns the name of a class's module, whatever its metaclass says."""
 
 
+def function_code(callback: object) -> CodeType | None:
+    """Return the code of a function or method that is written in Python; None for all else, which is not asked."""
+    # An attribute of another class could run code of the program.
+    function = callback.__func__ if type(callback) is MethodType else callback
+    return function.__code__ if type(function) is FunctionType else None
+
+
 def signal_handler_codes() -> set[CodeType]:
     """Return the code of the program's signal handlers, such as one that enforces a time limit."""
-    handlers = [getsignal(number) for number in valid_signals()]
-    functions = [handler.__func__ if type(handler) is MethodType else handler for handler in handlers]
-    return {function.__code__ for function in functions if type(function) is FunctionType}
+    return {code for number in valid_signals() if (code := function_code(getsignal(number))) is not None}
 
 
 def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -> bool:
     """Return whether an exception that the watch has caught was raised for the program, which must get it.
 
-    Args:
-        fault: exception with its traceback.
-        program: code objects of the program that the watch calls on purpose.
+    `program` has code of the program that the watch calls on purpose.
     """
     if type(fault) in _STOP_EXCEPTIONS:
         return True

@@ -20,11 +20,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from flatwater_watch.meters.allocator import allocator_totals, last_seconds
-from flatwater_watch.meters.system_calls import close_file, monotonic, open_file, read_at_beginning
+from flatwater_watch.meters.system_calls import CHUNK_BYTES, monotonic, system
 
 LinePlace = tuple[str, int, str]
 """File, line, and qualified name of the function."""
@@ -52,7 +53,6 @@ class _Rise(NamedTuple):
     size: int
     """Bytes that were not given back."""
     times: int
-    """Number of rises."""
     is_early: bool
     """Whether they came before the end line, which `RiseRecorder.begin` is given."""
 
@@ -78,14 +78,10 @@ class _LastingRises:
         return self.kept_bytes**2 / squares if squares else 0.0
 
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
-        """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
+        """Return the line with most of the memory; None if no line has enough of it, or less than half of it early.
 
         A call that leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so
         that the answer is the same in each run.
-
-        Args:
-            minimum_share: minimum share of all bytes for the line. Half of its own bytes must be early.
-            minimum_rises: minimum number of rises for the line.
         """
         sizes = Counter[LinePlace | None]()
         times = Counter[LinePlace | None]()
@@ -112,7 +108,6 @@ class _LastingRises:
             self._remove_rises_(-gain)
 
     def _add_rise_(self, rise: _Rise) -> None:
-        """Append a rise, or add it to the last rise if that is of the same line."""
         rises = self._rises
         is_small = rise.size < _LEAST_COMBINED_BYTES
         if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
@@ -187,15 +182,13 @@ class RiseRecorder:
             maximum_query_seconds: maximum seconds of a query to the allocator at each line; a slower allocator is not
                 asked, and memory is the private resident bytes then.
         """
-        self._is_user_file, self._note_rise, self._maximum_seconds = is_user_file, note_rise, maximum_seconds
+        self._is_user_file, self._note_rise, self._maximum_seconds = cache(is_user_file), note_rise, maximum_seconds
         self._call_counts = Counter[CodeType]()
         """Number of calls of each function of the user's since `begin`."""
         self._maximum_query_seconds = maximum_query_seconds
-        self._user_file_by_name: dict[str, bool] = {}
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
         """Rises of the bytes that were handed out, and of those that became resident."""
         self._running_line: LinePlace | None = None
-        """The user's line that runs."""
         self._early_end: tuple[str, int] | None = None
         """The end line, as file and line: rises are early until its function is past it; None if all are early."""
         self._holds_end_by_code: dict[CodeType, bool] = {}
@@ -234,7 +227,7 @@ class RiseRecorder:
         self._early_end, self._end_function_line = early_until, None
         self._holds_end_by_code.clear()
         self._call_counts.clear()
-        self._statm_file = open_file("/proc/self/statm")
+        self._statm_file = system.open("/proc/self/statm", system.O_RDONLY | system.O_CLOEXEC)
         query_seconds = last_seconds() or 0.0
         if query_seconds < self._maximum_query_seconds:  # else five more queries would stop the program for too long
             query_seconds = _shortest_call_seconds(allocator_totals)
@@ -256,7 +249,7 @@ class RiseRecorder:
             tracer: object = sys.gettrace()
             if tracer is self:
                 sys.settrace(None)
-            close_file(self._statm_file)
+            system.close(self._statm_file)
             self._statm_file = None
 
     @property
@@ -275,14 +268,8 @@ class RiseRecorder:
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
         """Return the line at which most of the memory came; None without such a line, or if its rises were not early.
 
-        `begin` says which rises are early.
-
         It is the line at which most bytes were handed out; but that at which most became resident where those are more,
         or no line is sure: a table that doubles its size is handed out at once, and filled later.
-
-        Args:
-            minimum_share: minimum share of all bytes for the line. Half of its own bytes must be early.
-            minimum_rises: minimum number of rises for the line.
         """
         kinds = [self._handed_out, self._resident]
         if self._resident.kept_bytes > 2 * self._handed_out.kept_bytes:
@@ -291,25 +278,13 @@ class RiseRecorder:
         return next(filter(None, lines), None)
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
-        """Record one event of the interpreter: a call, a line, a return, an exception.
+        """Record one event of the interpreter: a call, a line, a return, an exception; return 0, so that it goes on.
 
         The parameters are those of C's `Py_tracefunc`.
-
-        Args:
-            _given: object of the trace function, not used.
-            frame: frame in which the event occurs.
-            event: number of the event, such as `_RETURN_EVENT`.
-            _argument: address of the event's value, not used.
-
-        Returns:
-            0: the program goes on.
         """
         # Runs at every line of the program: little may be done, and each file is classified once.
         code = frame.f_code
-        is_user_code = self._user_file_by_name.get(code.co_filename)
-        if is_user_code is None:
-            is_user_code = self._user_file_by_name[code.co_filename] = self._is_user_file(code.co_filename)
-        if is_user_code and self._statm_file is not None:
+        if self._is_user_file(code.co_filename) and self._statm_file is not None:
             has_risen = self._assign_gain_(self._bytes_in_use(self._statm_file))
             if has_risen and self._note_rise is not None and self._running_line is not None:
                 self._report_rise(frame, self._running_line, self._note_rise)
@@ -379,7 +354,7 @@ class RiseRecorder:
 
         The second number has the resident bytes in place of those handed out.
         """
-        _, resident_pages, shared_pages, *_ = read_at_beginning(statm_file).split()
+        _, resident_pages, shared_pages, *_ = system.pread(statm_file, CHUNK_BYTES, 0).split()
         private_bytes = (int(resident_pages) - int(shared_pages)) * _PAGE_BYTES
         totals = allocator_totals() if self._queries_allocator else None
         if totals is None:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 CHUNK_BYTES = 1 << 16
+"""Maximum bytes of one read."""
 
 
 def _make_namespace_again(name: str) -> dict[str, Any]:
@@ -48,31 +49,8 @@ _CREATE_FLAGS: int = _SYSTEM["O_WRONLY"] | _SYSTEM["O_CREAT"] | _SYSTEM["O_TRUNC
 _FILE_MODE = 0o600
 
 
-def open_file(path: str) -> int:
-    """Open a file to be read again and again by `read_at_beginning`, and return its descriptor.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
-    return _open(path, _READ_FLAGS)  # type: ignore[no-any-return]
-
-
-def close_file(file: int) -> None:
-    """Close a descriptor."""
-    _close(file)
-
-
-def read_at_beginning(file: int) -> bytes:
-    """Return the first 64 KiB of an open file, as it is now."""
-    return _SYSTEM["pread"](file, CHUNK_BYTES, 0)  # type: ignore[no-any-return]
-
-
 def read_file(path: str) -> bytes:
-    """Return all bytes of a file.
-
-    Raises:
-        OSError: the file cannot be opened or read.
-    """
+    """Return all bytes of a file."""
     file = _open(path, _READ_FLAGS)
     try:
         return read_to_end(file)
@@ -89,20 +67,12 @@ def read_to_end(file: int) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file; bytes that are no UTF-8 are replaced.
-
-    Raises:
-        OSError: the file cannot be opened or read.
-    """
+    """Return the text of a file; bytes that are no UTF-8 are replaced."""
     return read_file(path).decode("utf-8", "replace")
 
 
 def write_whole(path: str, content: str) -> None:
-    """Write or replace a file in one step, so that nobody ever reads half of it; it is not synced to the disk.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write or replace a file in one step, so that nobody ever reads half of it; it is not synced to the disk."""
     # The process id keeps two processes that write the same file apart.
     temporary = f"{path}.{process_id()}"
     unwritten = memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape"))

@@ -27,12 +27,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
     supports_higher_order_operators = True
 
     def __init__(self, make_record: Callable[[str, int], R], on_freed: Callable[[R], object]) -> None:
-        """Prepare without recording.
-
-        Args:
-            make_record: returns the record of a storage from the operation's name and the storage's bytes.
-            on_freed: callback that gets the record of a storage that is freed.
-        """
+        """Prepare without recording; `make_record` gets the operation's name and the storage's bytes."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: dict[int, tuple[weakref.ref[torch.UntypedStorage], R]] = {}
         """Records by address of the storage's object, each with a weak reference that ends the record."""
@@ -50,17 +45,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401  (as torch calls it)
-        """Run the operation unchanged, then record the storages of its result.
-
-        Args:
-            func: operation, such as `torch.ops.aten.add.Tensor`.
-            types: classes of the tensors that override operations; not used.
-            args: positional arguments of the operation.
-            kwargs: keyword arguments of the operation; None for none.
-
-        Returns:
-            The result of the operation.
-        """
+        """Run the operation unchanged, record the storages of its result, and return the result."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         for storage in _tensor_storages(result):
@@ -72,14 +57,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
     def _record_new_storage_(
         self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
     ) -> None:
-        """Record a storage of an operation's result until it is freed, unless it is not new, but an argument's.
-
-        Args:
-            storage: storage of the result, without a record.
-            address: address of its object, the key in `records`.
-            operation: name of the operation with its overload, such as `aten::add.Tensor`.
-            arguments: positional arguments of the operation, and its keyword arguments.
-        """
+        """Record a storage of an operation's result until it is freed, unless it is not new, but an argument's."""
         # Views and in-place operations return the storage of an argument. A few return one that was made out of sight
         # just before, as by `torch.tensor`.
         positional, keywords = arguments
