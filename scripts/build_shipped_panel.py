@@ -15,7 +15,7 @@ import polars as pl
 from bokeh_sampledata import package_path
 
 from flatwater_trading.panel.importing import import_panel
-from flatwater_trading.panel.shipped_panel import shipped_panel_path
+from flatwater_trading.panel.locate import shipped_panel_path
 from flatwater_trading.panel.store import save_panel
 
 PRICES = ("Open", "High", "Low", "Close")

@@ -62,7 +62,7 @@ COLD = {
     "flatwater_trading/market/cost_rates.py": "when the market is built",
     "flatwater_trading/market/orders.py": "the orders of one evening",
     "flatwater_trading/market/weight_rules.py": "what policies of weights are compared with, once a run",
-    "flatwater_trading/market/yardsticks.py": "what traders are compared with, once a run",
+    "flatwater_trading/market/score_rules.py": "what traders are compared with, once a run",
     "flatwater/trainers/episodes.py": "episodes of a world that is on the CPU",
     "flatwater/trainers/evaluator.py": "the same",
 }

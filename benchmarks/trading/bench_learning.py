@@ -5,7 +5,7 @@
 Only the panel, the seed and the length of the holdout are given: the rest are the defaults. The oracle trades by the
 same rules with the same account and knows the law: each day it asks for the instrument with the highest expected return
 of the next 20 days, after costs, among those that it does not hold. It says what the signal is worth; shares are of its
-return. Everybody plays the same 20 episodes of 145 days. The simple rules (`market/yardsticks.py`) stand beside
+return. Everybody plays the same 20 episodes of 145 days. The simple rules (`market/score_rules.py`) stand beside
 the champion: a champion that does not beat them has learnt nothing that one line of code does not know. Where there is
 no signal, or costs take it, there is nothing to have a share of, and returns are told.
 """
@@ -29,8 +29,8 @@ from sizes import Silent
 from flatwater.trainers.loop import train_
 from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.score_rules import oracle_scores, play_rule_, score_rules
 from flatwater_trading.market.simulator import Simulator, build_simulator, reset_
-from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, yardstick_rules
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -107,7 +107,7 @@ def play_rules(composition: ErlRun) -> dict[str, float]:
         load_truth(composition.config.panel),
         {},
     )
-    asked = yardstick_rules(market, config, lesson_days(composition.setup), composition.panel.calendar)
+    asked = score_rules(market, config, lesson_days(composition.setup), composition.panel.calendar)
     assert truth is not None
     asked["oracle"] = lambda: oracle_scores(truth, config)
     for name, scores in asked.items():

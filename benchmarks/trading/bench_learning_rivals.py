@@ -47,8 +47,8 @@ from torch import nn
 from flatwater.trainers.loop import train_
 from flatwater_trading.market.observation import account_block
 from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.score_rules import gain_features
 from flatwater_trading.market.simulator import step_
-from flatwater_trading.market.yardsticks import gain_features
 from flatwater_trading.recipe.run import ErlRun, compose
 from flatwater_trading.training.lessons import lesson_days
 

@@ -108,10 +108,10 @@ def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monke
     """Built on the CPU, with a GPU's sizes: members one by one on a CPU, all at once there."""
     config, panel = replace(config, learner=LearnerConfig(algorithm="ddpg"), replay=REPLAY), load_panel(config.panel)
     monkeypatch.setattr("flatwater_trading.training.setup.CACHE_BYTES", 1 << 16)
-    ground = build_run_market(config, panel, CPU)
-    setup = build_setup(config, ground.market, ground.splits, CPU, device_type="cuda")
+    market, _ = build_run_market(config, panel, CPU)
+    setup = build_setup(config, market, config.split(len(panel.dates)), CPU, device_type="cuda")
     planned = nbytes(build_on_meta(config, panel, "cuda")[1])
-    assert planned == nbytes(build_erl(setup, ground.market))
+    assert planned == nbytes(build_erl(setup, market))
     assert planned["windows.seen"] > nbytes(build_on_meta(config, panel, "cpu")[1])["windows.seen"]
 
 

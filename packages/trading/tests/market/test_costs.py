@@ -17,7 +17,7 @@ from flatwater_trading.market.market import build_market
 from flatwater_trading.market.portfolio import log_growth, play_weights
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.panel import Panel, build_panel, first_days
-from flatwater_trading.panel.traded_closes import traded_closes
+from flatwater_trading.panel.traded_closes import traded_ratio
 from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.recipe.weights.orders import StopRecord, WeightsClose, decide_weight_orders
 from flatwater_watch.errors import ConfigError, DataError
@@ -130,9 +130,8 @@ def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
     ratios_before = np.ones(count)
     for day in range(days - 1):  # on the last one the account sells all
         past = first_days(panel, day + 1)
-        traded = traded_closes(past)
-        assert traded is not None
-        ratios = np.array([traded.traded_ratio(day, k) for k in range(count)])
+        assert past.raw_close is not None
+        ratios = np.array([traded_ratio(past, day, k) for k in range(count)])
         # A broker splits shares overnight.
         shares = {name: each * (ratios_before / ratios)[int(name[1:])] for name, each in shares.items()}
         ratios_before = ratios

@@ -94,9 +94,7 @@ def test_equals_the_reference_day_by_day(config: TradingConfig, seed: int, batch
             rewards.append(step.reward)
             over = torch.tensor([day + 1 >= len(e.rewards) for e in expected])
             assert torch.equal(step.terminated, over)
-            assert torch.equal(step.discount, 1 - over.float())
-            assert torch.equal(step.active, torch.tensor([day < len(e.rewards) for e in expected]))
-            assert not step.truncated.any()
+            assert torch.equal(sim.day >= sim.end, over)
 
         check_curves(sim, torch.stack(rewards, 1), expected)
         check_trades(sim, market, config, panel, expected)
@@ -361,7 +359,7 @@ def test_before_the_first_reset_everything_has_ended() -> None:
     step = step_(sim, market, config, torch.full((3, 2, 2), 30.0))
     assert step.terminated.all()
     assert not step.reward.any()
-    assert not step.active.any()
+    assert torch.equal(sim.day, sim.end)
 
 
 def test_an_action_of_another_shape_is_refused() -> None:

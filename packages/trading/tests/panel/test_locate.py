@@ -10,8 +10,7 @@ import pytest
 
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_trading.panel.importing import import_panel
-from flatwater_trading.panel.locate import cache_folder, load_panel
-from flatwater_trading.panel.shipped_panel import shipped_panel_path
+from flatwater_trading.panel.locate import cache_folder, load_panel, shipped_panel_path
 from flatwater_trading.panel.store import open_panel, save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_watch.errors import ConfigError, DataError

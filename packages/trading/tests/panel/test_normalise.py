@@ -14,16 +14,15 @@ from flatwater_trading.panel.normalise import (
     OBSERVATION_LIMIT,
     SEPARATE_SCALES,
     Statistics,
+    normalise_panel,
     scale_kind,
     training_statistics,
-    write_observations_,
 )
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_watch.errors import DataError
 
-TRAIN = range(200)
-SEEN = len(DEFAULT_OBSERVATION_FEATURES)
+TRAIN_STOP = 200
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +32,14 @@ def panel() -> Panel:
 
 
 def observe_panel(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES) -> torch.Tensor:
-    out = torch.full((len(panel.instruments), len(panel.dates), len(features)), torch.nan)
-    write_observations_(out, panel, features, training_statistics(panel, features, TRAIN))
-    return out
+    return normalise_panel(panel, features, training_statistics(panel, features, TRAIN_STOP))
 
 
 def test_statistics_are_those_of_training_days(panel: Panel) -> None:
     """Of each column by itself; of all columns together for what is free of scale."""
-    stats = training_statistics(panel, FEATURES, TRAIN)
+    stats = training_statistics(panel, FEATURES, TRAIN_STOP)
     for f, name in enumerate(FEATURES):
-        by_column = [[float(x) for x in column if np.isfinite(x)] for column in panel.values[: TRAIN.stop, :, f].T]
+        by_column = [[float(x) for x in column if np.isfinite(x)] for column in panel.values[:TRAIN_STOP, :, f].T]
         together = [x for column in by_column for x in column]
         for n, known in enumerate([together] * len(by_column) if OBSERVABLE[name].scale_free else by_column):
             mean = sum(known) / len(known) if known else 0
@@ -65,15 +62,15 @@ def with_context(panel: Panel, yields: float) -> Panel:
 @pytest.mark.parametrize("name", [name for name in OBSERVABLE if OBSERVABLE[name].scale_free])
 def test_shares_and_context_columns_have_statistics_of_their_own(panel: Panel, name: str) -> None:
     features, mixed = (name,), with_context(panel, 0.05)
-    found = training_statistics(mixed, features, TRAIN)
+    found = training_statistics(mixed, features, TRAIN_STOP)
     shares = slice(0, len(panel.instruments) - 2)
     alone = build_panel(values=panel.values[:, shares].copy(), dates=panel.dates, instruments=panel.instruments[shares])
     for each in ("mean", "deviation"):
         np.testing.assert_allclose(
-            getattr(found, each)[shares], getattr(training_statistics(alone, features, TRAIN), each), rtol=1e-12
+            getattr(found, each)[shares], getattr(training_statistics(alone, features, TRAIN_STOP), each), rtol=1e-12
         )
     for n in (-2, -1):  # each context column: as if there were no other
-        known = features_of(mixed, find_features(features), TRAIN.stop, slice(None))[:, n, 0]
+        known = features_of(mixed, find_features(features), TRAIN_STOP, slice(None))[:, n, 0]
         known = known[np.isfinite(known)]
         mean, deviation = (known.mean(), known.std()) if len(known) else (0, np.inf)
         assert found.mean[n, 0] == pytest.approx(mean, rel=1e-9)
@@ -85,21 +82,15 @@ def test_a_panel_says_how_it_is_scaled_where_that_matters(panel: Panel) -> None:
     assert scale_kind(with_context(panel, 0.05)) == SEPARATE_SCALES
 
 
-def test_a_range_and_a_slice_say_the_same(panel: Panel) -> None:
-    one, other = (training_statistics(panel, FEATURES, days) for days in (TRAIN, slice(0, 200)))
-    np.testing.assert_array_equal(one.mean, other.mean)
-    np.testing.assert_array_equal(one.deviation, other.deviation)
-
-
 def test_days_after_training_leave_no_trace(panel: Panel) -> None:
     values = panel.values.copy()
-    values[TRAIN.stop :] *= 3
+    values[TRAIN_STOP:] *= 3
     later = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
-    assert torch.equal(observe_panel(panel)[:, : TRAIN.stop], observe_panel(later)[:, : TRAIN.stop])
+    assert torch.equal(observe_panel(panel)[:, :TRAIN_STOP], observe_panel(later)[:, :TRAIN_STOP])
 
 
 def test_scaling_back_gives_the_panel(panel: Panel) -> None:
-    stats = training_statistics(panel, FEATURES, TRAIN)
+    stats = training_statistics(panel, FEATURES, TRAIN_STOP)
     out = observe_panel(panel, FEATURES).numpy()
     seen = np.isfinite(stats.deviation)
     stats = Statistics(mean=stats.mean, deviation=np.where(seen, stats.deviation, 0))
@@ -129,8 +120,7 @@ def test_an_unusable_close_hides_the_whole_day() -> None:
     values[4, 1, FEATURES.index("close")] = 0
     dates = np.datetime64("2020-01-01") + np.arange(10)
     panel = build_panel(values=values, dates=dates, instruments=("A", "B"))
-    out = torch.empty(2, 10, 2)
-    write_observations_(out, panel, ("close", "rsi"), training_statistics(panel, ("close", "rsi"), range(10)))
+    out = normalise_panel(panel, ("close", "rsi"), training_statistics(panel, ("close", "rsi"), 10))
     assert (out[1, 4] == 0).all()
     assert (out[0, 4] != 0).all()
 
@@ -142,21 +132,20 @@ def test_a_constant_column_is_centred_and_not_scaled(constant: float) -> None:
     values[19, 0, FEATURES.index("trix")] = constant + 2
     dates = np.datetime64("2020-01-01") + np.arange(20)
     panel = build_panel(values=values, dates=dates, instruments=("A",))
-    stats = training_statistics(panel, ("trix",), range(19))
+    stats = training_statistics(panel, ("trix",), 19)
     assert stats.deviation[0, 0] == 1
-    out = torch.empty(1, 20, 1)
-    write_observations_(out, panel, ("trix",), stats)
+    out = normalise_panel(panel, ("trix",), stats)
     np.testing.assert_allclose(out[0, :, 0], [0] * 19 + [2], atol=1e-6)
 
 
 def test_a_column_without_a_training_day_is_seen_where_its_scale_is_known(panel: Panel) -> None:
     """A share that was listed later: its price has no scale yet, its returns have that of all the others."""
     values = panel.values.copy()
-    values[: TRAIN.stop, 7] = np.nan
+    values[:TRAIN_STOP, 7] = np.nan
     late = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
     out = observe_panel(late, ("close", "return"))
     assert (out[7, :, 0] == 0).all()
-    assert (out[7, TRAIN.stop + 1 :, 1] != 0).any()
+    assert (out[7, TRAIN_STOP + 1 :, 1] != 0).any()
 
 
 def test_a_return_over_many_days_begins_at_the_close_that_was_known_then() -> None:
@@ -195,11 +184,10 @@ def test_temporaries_stay_a_few_megabytes() -> None:
     values = np.random.default_rng(0).random((3000, 200, 9), dtype=np.float32)
     dates = np.datetime64("2000-01-01") + np.arange(3000)
     panel = build_panel(values=values, dates=dates, instruments=[f"{n}" for n in range(200)])
-    out = torch.empty(200, 3000, SEEN)
     tracemalloc.start()
     try:
-        stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(2500))
-        write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
+        stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, 2500)
+        normalise_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -207,29 +195,6 @@ def test_temporaries_stay_a_few_megabytes() -> None:
     assert peak < values.nbytes / 2
 
 
-def test_the_block_is_written_where_it_is(panel: Panel) -> None:
-    out = torch.empty(40, 300, SEEN)
-    home = out.data_ptr()
-    stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
-    write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
-    assert out.data_ptr() == home
-    assert torch.equal(out, observe_panel(panel))
-
-
-@pytest.mark.parametrize(
-    "out",
-    [
-        torch.empty(300, 40, SEEN),
-        torch.empty(40, 300, SEEN, dtype=torch.float64),
-        torch.empty(40, SEEN, 300).transpose(1, 2),
-    ],
-)
-def test_a_block_of_another_form_is_refused(panel: Panel, out: torch.Tensor) -> None:
-    stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
-    with pytest.raises(ValueError, match="contiguous float32"):
-        write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
-
-
 def test_an_unknown_feature_is_refused(panel: Panel) -> None:
     with pytest.raises(DataError, match="feature 'volume' to observe"):
-        training_statistics(panel, ("close", "volume"), TRAIN)
+        training_statistics(panel, ("close", "volume"), TRAIN_STOP)

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from flatwater.cli.main import main
 from flatwater_trading.panel.features import find_features
 from flatwater_trading.panel.importing import import_panel
-from flatwater_trading.panel.normalise import training_statistics, write_observations_
+from flatwater_trading.panel.normalise import normalise_panel, training_statistics
 from flatwater_trading.panel.panel import FEATURES, Panel, choose_instruments, first_days
 from flatwater_trading.panel.store import open_panel, save_panel
 from flatwater_watch.errors import DataError
@@ -124,8 +123,7 @@ def test_the_store_a_prefix_and_a_choice_keep_them(tmp_path: Path) -> None:
 
 def test_they_are_observed_by_name(tmp_path: Path) -> None:
     panel = import_table(tmp_path, "signal")
-    stats, out = training_statistics(panel, ("signal", "rsi"), range(DAYS)), torch.empty(2, DAYS, 2)
-    write_observations_(out, panel, ("signal", "rsi"), stats)
+    out = normalise_panel(panel, ("signal", "rsi"), training_statistics(panel, ("signal", "rsi"), DAYS))
     signal = table()["signal"][:DAYS].to_numpy()
     np.testing.assert_allclose(out[0, :, 0], (signal - signal.mean()) / signal.std(), rtol=1e-4, atol=1e-5)
     with pytest.raises(DataError, match="feature 'signal' to observe"):

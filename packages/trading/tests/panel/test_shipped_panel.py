@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from flatwater_trading.panel.config import SplitConfig
+from flatwater_trading.panel.locate import shipped_panel_path
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.shipped_panel import shipped_panel_path
 from flatwater_trading.panel.splits import check_episode, split_days
 from flatwater_trading.panel.store import open_panel
 

@@ -5,11 +5,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import torch
 
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
 from flatwater_trading.panel.laws import DAILY_NOISE, HORIZON_DAYS, drift_deviation, mean_growth
-from flatwater_trading.panel.normalise import training_statistics, write_observations_
+from flatwater_trading.panel.normalise import normalise_panel, training_statistics
 from flatwater_trading.panel.synthetic import SyntheticPanel, synthetic_panel
 from flatwater_watch.errors import ConfigError
 
@@ -76,9 +75,8 @@ def test_the_indicators_reveal_the_drift() -> None:
     """A ridge regression on one day's default features ranks well enough to earn most of the oracle's gain."""
     market = synthetic_panel(SyntheticConfig())
     panel, ahead = market.panel, returns(market)
-    out = torch.empty(60, 1500, len(DEFAULT_OBSERVATION_FEATURES))
-    stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, range(1000))
-    write_observations_(out, panel, DEFAULT_OBSERVATION_FEATURES, stats)
+    stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, 1000)
+    out = normalise_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats)
     seen = np.concatenate([out.numpy().transpose(1, 0, 2), np.ones((1500, 60, 1))], axis=2)
 
     known = np.isfinite(ahead)

@@ -8,7 +8,7 @@ import pytest
 from flatwater_trading.panel.importing import read_prices
 from flatwater_trading.panel.panel import Panel, choose_instruments, first_days
 from flatwater_trading.panel.store import open_panel, save_panel
-from flatwater_trading.panel.traded_closes import traded_closes, with_raw_closes
+from flatwater_trading.panel.traded_closes import traded_ratio, with_raw_closes
 
 HEAD = "symbol,date,open,high,low,close,adj close\n"
 ROWS = "A,2024-01-02,10,12,9,10,5\nA,2024-01-03,5,6,4,5,5\nB,2024-01-02,3,3,3,3,3\nB,2024-01-03,4,4,4,4,4\n"
@@ -66,10 +66,10 @@ def test_a_close_that_is_mapped_to_the_adjusted_one_is_no_raw_one(tmp_path: Path
 
 def test_the_ratio_of_a_day_is_that_of_the_last_one_with_both_closes(tmp_path: Path) -> None:
     panel = import_text(tmp_path)
-    traded = traded_closes(panel)
-    assert traded is not None
-    assert [traded.traded_ratio(row, 0) for row in (0, 1)] == [2, 1]
+    assert [traded_ratio(panel, row, 0) for row in (0, 1)] == [2, 1]
     given = first_days(import_text(tmp_path), 2)
     joined = with_raw_closes(panel, given)
     np.testing.assert_array_equal(joined.raw_close, panel.raw_close)
-    assert traded_closes(import_text(tmp_path, "date,A,B\n2024-01-02,1,2\n2024-01-03,1,2\n")) is None
+    untraded = import_text(tmp_path, "date,A,B\n2024-01-02,1,2\n2024-01-03,1,2\n")
+    assert untraded.raw_close is None
+    assert traded_ratio(untraded, 1, 0) == 1

@@ -26,9 +26,7 @@ def test_columns_of_a_panel_that_are_not_numbers_are_told_by_their_places() -> N
 
 
 def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
-    constant = constant_policy_alarms(
-        1, values_by_agent([0.0, CONSTANT_DEVIATION, 2 * CONSTANT_DEVIATION], champion=0.0)
-    )
+    constant = constant_policy_alarms(1, values_by_agent([0.0, CONSTANT_DEVIATION, 2 * CONSTANT_DEVIATION, 0.0]))
     assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
     idle = no_trade_alarms(1, {"member 0": 0, "champion": 3})
     assert [alarm.where for alarm in idle] == ["member 0"]
@@ -36,13 +34,13 @@ def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
 
 def test_a_few_members_are_left_to_selection_and_a_third_is_one_alarm() -> None:
     def alarm_subjects(trades: list[int], champion: int) -> list[tuple[str, str]]:
-        found = population_alarms(no_trade_alarms(1, values_by_agent(trades, champion)), len(trades))
+        found = population_alarms(no_trade_alarms(1, values_by_agent([*trades, champion])), len(trades))
         return [(alarm.where, alarm.message.split(":")[0]) for alarm in found]
 
     assert alarm_subjects([0, 3, 2, 5], champion=1) == []
     assert alarm_subjects([0, 3, 2, 5], champion=0) == [("champion", IDLE)]
     assert alarm_subjects([0, 3, 0], champion=1) == [("members", "2 of 3 members, member 0 among them")]
-    lost = population_alarms(constant_policy_alarms(1, values_by_agent([nan, 1.0, 1.0, 1.0, 1.0])), 5)
+    lost = population_alarms(constant_policy_alarms(1, values_by_agent([nan, 1.0, 1.0, 1.0, 1.0, 1.0])), 5)
     assert [(alarm.kind, alarm.where) for alarm in lost] == [("not finite", "member 0")]
 
 

@@ -5,7 +5,8 @@ from datetime import date, timedelta
 import polars as pl
 import pytest
 
-from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, describe_habits, period_rows, regime_rows
+from flatwater_trading.recipe.behaviour import describe_habits, period_rows, regime_rows
+from flatwater_trading.recipe.trader_names import EQUAL_WEIGHT
 
 FIRST = date(2020, 1, 1)
 
@@ -16,7 +17,7 @@ def equity(days: int, *, champion: float = 0.0, market: float = 0.0) -> pl.DataF
         {
             "date": [FIRST + timedelta(days=n) for n in range(days)],
             "champion": [100 * (1 + champion) ** n for n in range(days)],
-            REFERENCE_TRADER: [100 * (1 + market) ** n for n in range(days)],
+            EQUAL_WEIGHT: [100 * (1 + market) ** n for n in range(days)],
         }
     )
 
@@ -66,10 +67,7 @@ def test_the_kind_of_a_day_follows_from_the_days_before_it() -> None:
     """One jump on the last day makes that day neither a rise nor restless: it was not known in the morning."""
     curves = equity(100, market=-0.001)
     jumped = curves.with_columns(
-        pl.when(pl.col("date") == curves["date"][-1])
-        .then(1e6)
-        .otherwise(pl.col(REFERENCE_TRADER))
-        .alias(REFERENCE_TRADER)
+        pl.when(pl.col("date") == curves["date"][-1]).then(1e6).otherwise(pl.col(EQUAL_WEIGHT)).alias(EQUAL_WEIGHT)
     )
     assert regime_rows(jumped)[0][:2] == ("fell in the 20 days before", "79")
 

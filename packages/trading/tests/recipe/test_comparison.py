@@ -7,14 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from flatwater_trading.recipe.comparison import (
-    Comparison,
-    compare_to_yardsticks,
-    oracle_sentence,
-    oracle_share,
-    simple_rules,
-)
+from flatwater_trading.recipe.comparison import Comparison, compare_champion, oracle_sentence, oracle_share
 from flatwater_trading.recipe.return_difference import ReturnDifference, estimate_difference, student_quantile
+from flatwater_trading.recipe.trader_names import simple_rules
 
 
 def curve(daily: np.ndarray) -> torch.Tensor:
@@ -28,7 +23,7 @@ def compare_curves(edge: float, *, noise: float = 0.01, days: int = 500, a_year:
     own = market + edge + own_noise - own_noise.mean()
     equity = {"champion": curve(own), "held": curve(market), "poor": curve(market - 0.001), "random": curve(market)}
     chance = torch.linspace(-0.2, 0.2, 100)
-    return compare_to_yardsticks(equity, chance, trained_player="champion", yardsticks=("held", "poor"), a_year=a_year)
+    return compare_champion(equity, chance, a_year=a_year)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +42,7 @@ def test_who_earned_the_same_to_rounding_is_said_to_have_earned_the_same() -> No
     market = np.random.default_rng(0).normal(0.0005, 0.01, 500)
     equity = {"champion": curve(market + 1e-15), "held": curve(market), "random": curve(market)}
     chance = torch.full((100,), float(equity["held"][-1] / 100 - 1))
-    found = compare_to_yardsticks(equity, chance, trained_player="champion", yardsticks=("held",), a_year=252)
+    found = compare_champion(equity, chance, a_year=252)
     assert (found.difference, found.low, found.high, found.beaten) == (0, 0, 0, 0.5)
     assert "earned the same as held, the best of the simple rules; chance explains it as well: 50%" in found.sentence
 

@@ -29,11 +29,10 @@ from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater_trading.panel.store import save_panel
-from flatwater_trading.panel.traded_closes import TradedCloses
 from flatwater_trading.recipe.backtest import Backtest
-from flatwater_trading.recipe.positions import name_in_cell, read_positions, spreadsheet_cell, write_positions
+from flatwater_trading.recipe.positions import Portfolio, name_in_cell, read_positions, spreadsheet_cell
 from flatwater_trading.recipe.trader import Trader
-from flatwater_trading.recipe.use_plan import plan_orders
+from flatwater_trading.recipe.use_plan import plan_use
 from flatwater_watch.errors import ConfigError, DataError
 
 TINY = SMALL_PURCHASES | {
@@ -75,10 +74,10 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
     The plan of the last evening is that of all: what a panel of each length takes would be tried out in a fork.
     """
     positions: tuple[Position, ...] = ()
-    cash, done, plan = None, [], plan_orders(trader.settings, panel)
+    cash, done, plan = None, [], plan_use(trader.settings, panel)
     for day in days:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatwater_trading.recipe.trader.plan_orders", lambda *_, **__: plan)
+            patch.setattr("flatwater_trading.recipe.trader.plan_use", lambda *_, **__: plan)
             orders = trader.orders(first_days(panel, day + 1), positions, cash)
         done += [(sale.instrument, sale.date, sale.price, sale.shares, sale.reason) for sale in orders.sales]
         positions, cash = orders.positions, orders.cash
@@ -323,11 +322,10 @@ def test_any_actions_on_any_prices_are_traded_alike(
     cash, done = config.account.cash, []
     adjusted = panel.feature("close")
     for day in range(days):
-        past = build_market(
-            first_days(panel, day + 1), torch.zeros(count, day + 1, 1), torch.device("cpu"), config.account
-        )
-        known_so_far = TradedCloses(adjusted[: day + 1] * ratios[: day + 1], adjusted[: day + 1], panel.investable)
-        evening = MarketClose(past, names, panel.dates[: day + 1], config, known_so_far if as_traded else None)
+        known_so_far = first_days(panel, day + 1)
+        past = build_market(known_so_far, torch.zeros(count, day + 1, 1), torch.device("cpu"), config.account)
+        raw_close = adjusted[: day + 1] * ratios[: day + 1] if as_traded else None
+        evening = MarketClose(past, replace(known_so_far, raw_close=raw_close), config)
         grown = ratios[day - 1] / ratios[day] if day else np.ones(count)  # a broker splits shares overnight
         positions = tuple(replace(each, shares=each.shares * grown[names.index(each.instrument)]) for each in positions)
         sales, holdings = split_due_positions(evening, positions)
@@ -463,7 +461,7 @@ def test_no_cell_is_a_formula_and_each_reads_back(name: str) -> None:
 def test_names_of_all_kinds_are_written_to_a_file_and_read_back(tmp_path: Path) -> None:
     names = ["=cmd|' /C calc'!A0", "+1", "-x", "@SUM(1)", "'=x", "AAPL", "a,b", 'a"b']
     held = [Position(instrument=n, entry_date="2024-01-31", entry_price=1, target=2, shares=3) for n in names]
-    write_positions(tmp_path / "held.csv", held, 5.0)
+    Portfolio(tuple(held), 5.0).write(tmp_path / "held.csv")
     assert [each.instrument for each in read_positions(tmp_path / "held.csv").positions] == names
     assert "\n=" not in (tmp_path / "held.csv").read_text()
 

@@ -24,7 +24,7 @@ from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.backtest import play_backtest
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import compose
-from flatwater_trading.recipe.use_plan import CHOOSE, _phases_of_orders, plan_backtest, plan_orders
+from flatwater_trading.recipe.use_plan import CHOOSE, _phases_of_orders, plan_use
 from flatwater_watch.errors import ConfigError, DataError, MemoryLimitError
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -130,7 +130,7 @@ def test_what_an_export_allocates_stays_within_its_plan(run: Path, tmp_path: Pat
 def test_what_was_tried_out_is_tried_once_for_a_size(run: Path) -> None:
     trader = fw.load(run)
     panel = trader.align_panel(load_panel(PANEL))
-    plan_orders(trader.settings, panel)
+    plan_use(trader.settings, panel)
     before = _phases_of_orders.cache_info().misses
     trader.orders(panel)
     trader.orders(panel, budget="4GiB")
@@ -149,8 +149,8 @@ def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:
     panel = trader.align_panel(load_panel(PANEL.replace("500", str(days))))
     stretch = Days(len(panel.dates) - 60, len(panel.dates))
     for plan, use in (
-        (plan_orders(trader.settings, panel), lambda: trader.reasons(panel, trader.orders(panel), "S00")),
-        (plan_backtest(trader.settings, panel, stretch), lambda: play_backtest(trader, panel, stretch)),
+        (plan_use(trader.settings, panel), lambda: trader.reasons(panel, trader.orders(panel), "S00")),
+        (plan_use(trader.settings, panel, days=stretch), lambda: play_backtest(trader, panel, stretch)),
     ):
         use()  # what libraries keep from their first use on is not what is asked about
         tracemalloc.start()  # NumPy's arrays are counted by it, torch's by what it dispatches
@@ -168,7 +168,7 @@ def test_orders_do_not_hold_more_for_more_columns_to_hide(run: Path) -> None:
     """A window of a column more costs that column, and not a window for each column."""
     settings = fw.load(run).settings
     settings = replace(settings, env=replace(settings.env, episode=replace(settings.env.episode, context=500)))
-    few, many = (plan_orders(settings, load_panel(f"synthetic:{count}x600")) for count in (50, 200))
+    few, many = (plan_use(settings, load_panel(f"synthetic:{count}x600")) for count in (50, 200))
     assert many.transient_bytes < 6 * max(few.transient_bytes, 8 << 20)
     window = 200 * 500 * len(settings.observation_features) * torch.float32.itemsize
     assert many.transient_bytes < 100 * window, "of 200 windows"

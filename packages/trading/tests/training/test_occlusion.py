@@ -14,7 +14,6 @@ from flatwater_trading.recipe.occlusion import (
     BLANK_VALUE,
     MAXIMUM_TOKEN_BYTES,
     OcclusionDay,
-    OcclusionEffects,
     find_effects,
 )
 from flatwater_trading.recipe.run import ErlRun
@@ -25,7 +24,7 @@ CONTEXT = "synthetic:6x260:context_instruments=1"
 ACCOUNT = {"learner.algorithm": "ddpg", "env.account_observation": True}
 
 
-def effects(run: ErlRun, days: Days) -> OcclusionEffects:
+def effects(run: ErlRun, days: Days) -> tuple[Tensor, Tensor]:
     setup, state = run.setup, run.trainer.run
     return find_effects(setup, state.market, state.learner.actor[:1], days)
 
@@ -102,9 +101,9 @@ def test_a_column_that_cannot_be_bought_comes_first_where_all_follow_it(compose_
     for name in ("gate", "market"):  # the attention over all columns is ignored: what is left is the switch
         weight = params[f"{name}.weight"]
         weight[:, : weight.shape[1] // 2] = 0
-    found = effects(run, run.setup.splits.validation)
+    _, columns = effects(run, run.setup.splits.validation)
     (switch,) = set(range(6)) - set(state.market.investable.tolist())
-    assert int(found.columns.argmax()) == switch
+    assert int(columns.argmax()) == switch
 
 
 def test_a_feature_that_never_varies_has_no_effect(compose_run: Callable[..., ErlRun]) -> None:
@@ -113,10 +112,10 @@ def test_a_feature_that_never_varies_has_no_effect(compose_run: Callable[..., Er
     run.trainer.run.market.observations = observations
     known = (observations != 0).any(-1)
     observations[..., 0] = 1e-6 * known
-    found = effects(run, run.setup.splits.validation)
-    assert len(found.features) == len(run.config.observation_features)
-    assert found.features[0] == 0
-    assert (found.features[1:] > 0).all()
+    features, _ = effects(run, run.setup.splits.validation)
+    assert len(features) == len(run.config.observation_features)
+    assert features[0] == 0
+    assert (features[1:] > 0).all()
 
 
 def test_a_column_without_data_has_no_effect(compose_run: Callable[..., ErlRun]) -> None:
@@ -124,9 +123,9 @@ def test_a_column_without_data_has_no_effect(compose_run: Callable[..., ErlRun])
     observations = run.trainer.run.market.observations.clone()
     run.trainer.run.market.observations = observations
     observations[4] = 0
-    found = effects(run, run.setup.splits.validation)
-    assert found.columns[4] < 1e-5 * found.columns[:4].min()
-    assert (found.columns[:4] > 0).all()
+    _, columns = effects(run, run.setup.splits.validation)
+    assert columns[4] < 1e-5 * columns[:4].min()
+    assert (columns[:4] > 0).all()
 
 
 def test_nothing_is_written(compose_run: Callable[..., ErlRun]) -> None:

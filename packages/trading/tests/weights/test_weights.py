@@ -27,7 +27,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import build_panel, first_days
 from flatwater_trading.panel.signals import find_signals
 from flatwater_trading.panel.store import save_panel
-from flatwater_trading.recipe.positions import ShareTable, read_shares, write_shares
+from flatwater_trading.recipe.positions import ShareTable, read_shares
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import outline_market
@@ -222,8 +222,8 @@ def assert_played_alike(settings: dict[str, Any], folder: Path) -> list[tuple[st
     table, done, account = ShareTable({}, None, None), [], trader.settings.account
     equity = found.equity["champion"].to_list()[1:]
     for day in range(first, first + known["days"] - 1):  # on the last one a backtest sells all
-        orders = trader.orders(first_days(panel, day + 1), table.shares, table.cash, stop=table.stop)
-        write_shares(folder / "held.csv", orders.shares, orders.cash, orders.stop)
+        orders = trader.orders(first_days(panel, day + 1), table.held, table.cash, stop=table.stop)
+        ShareTable(orders.shares, orders.cash, orders.stop).write(folder / "held.csv")
         table = read_shares(folder / "held.csv")
         weights = [abs(each.weight) for each in orders.holdings]
         assert sum(weights) <= account.gross + 1e-9
@@ -320,7 +320,7 @@ def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, t
     assert policy.act(PANEL) == original.act(PANEL)
     assert policy.orders(PANEL) == original.orders(PANEL)
     known, found = original.to_export(), policy.to_export()
-    signals = nbytes(outline_market(load_panel(PANEL), torch.device("meta")))
+    signals = nbytes(outline_market(load_panel(PANEL)))
     assert known.loading_bytes > sum(signals.values()) > found.loading_bytes == 0
     large = replace(known, loading_bytes=1 << 30)
     assert plan_export(large, ".safetensors", None).transient_bytes == 1 << 30

@@ -76,7 +76,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.memory.planner import require_fit
         from flatwater_trading.cli.trained_trader import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.backtest import known_true_returns, log_holdout_look, require_free_folder
+        from flatwater_trading.recipe.backtest import known_true_returns, require_free_folder
         from flatwater_trading.recipe.benchmark import find_benchmark
         from flatwater_watch.terminal import terminal
 
@@ -96,7 +96,7 @@ class BacktestCommand(WithTrust, WithBudget):
         folder = self._choose_folder(panel, days)
         require_free_folder(folder, force=self.force)
         # Each use of holdout days is logged as a look before they are played, as an interrupted one has seen them too.
-        if look_note := log_holdout_look(trader, panel, days):
+        if look_note := trader.log_holdout_look(panel, days):
             terminal(to_stderr=True).print(look_note, highlight=False)
         return trader.play_backtest(panel, days, known_true_returns(prices, panel), benchmark), folder
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
+
+    from flatwater_trading.recipe.positions import Portfolio, ShareTable
 
 
 @dataclass(frozen=True)
@@ -21,5 +22,5 @@ class OrderSheet:
     table: "Table"
     lines: "Sequence[str]"
     """Sentences below the table."""
-    write_holdings: "Callable[[Path], None]"
-    """Function that writes the holdings after the orders to a file."""
+    holdings: "Portfolio | ShareTable"
+    """The account after the orders."""

@@ -76,7 +76,7 @@ class OrdersCommand(WithTrust, WithBudget):
             return print_plan(answer, as_json=self.json)
         if self.after is not None:
             # The file is written before the output, as a closed pipe must not lose the positions.
-            answer.write_holdings(self.after)
+            answer.holdings.write(self.after)
         if self.json:
             print(json.dumps(answer.json, indent=1))
             return 0
@@ -114,7 +114,7 @@ class OrdersCommand(WithTrust, WithBudget):
             if self.plan:
                 return trader.plan_orders(panel, self.budget)
             cash = table.cash if self.cash is None else self.cash
-            return portfolio_order_sheet(trader.orders(panel, table.shares, cash, stop=table.stop, **options))
+            return portfolio_order_sheet(trader.orders(panel, table.held, cash, stop=table.stop, **options))
         # From here on: the trader buys and sells whole positions.
         portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         panel = trader.align_panel(load_panel(prices))

@@ -21,7 +21,7 @@ def position_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "Orde
     from dataclasses import asdict
 
     from flatwater_trading.cli.order_sheet import OrderSheet
-    from flatwater_trading.recipe.positions import write_positions
+    from flatwater_trading.recipe.positions import Portfolio
 
     return OrderSheet(
         date=orders.date,
@@ -29,7 +29,7 @@ def position_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "Orde
         csv=_orders_as_csv(orders),
         table=_orders_table(orders),
         lines=_closing_sentences(orders, reasons),
-        write_holdings=lambda file: write_positions(file, orders.positions, orders.cash),
+        holdings=Portfolio(orders.positions, orders.cash),
     )
 
 

@@ -18,7 +18,7 @@ COLUMNS = ("order", "instrument", "shares", "price", "value", "weight")
 def portfolio_order_sheet(orders: "WeightOrders") -> "OrderSheet":
     """Return the orders of target weights in all forms that `flatwater orders` prints or writes."""
     from flatwater_trading.cli.order_sheet import OrderSheet
-    from flatwater_trading.recipe.positions import write_shares
+    from flatwater_trading.recipe.positions import ShareTable
 
     return OrderSheet(
         date=orders.date,
@@ -26,7 +26,7 @@ def portfolio_order_sheet(orders: "WeightOrders") -> "OrderSheet":
         csv=_orders_as_csv(orders),
         table=_orders_table(orders),
         lines=_closing_sentences(orders),
-        write_holdings=lambda file: write_shares(file, orders.shares, orders.cash, orders.stop),
+        holdings=ShareTable(orders.shares, orders.cash, orders.stop),
     )
 
 

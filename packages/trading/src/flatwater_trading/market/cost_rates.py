@@ -13,9 +13,6 @@ VOLUME = "volume"
 """Feature of a panel that has the number of shares traded on a day."""
 DEVIATION_ROWS, VOLUME_ROWS = 60, 20
 """Rows that the deviation of an instrument, and the money traded in it on a day, are means of."""
-RATE_TABLES = 4
-"""Tables [T, K] in double precision at the peak: the two of `rate_tables`, and at most two that a market makes of them.
-Those of the columns in computation come on top."""
 COLUMNS_AT_ONCE = 64
 """Columns whose rates are computed at a time, in a dozen tables of their days."""
 
@@ -45,19 +42,27 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
     return CostRates(share_rates, impact_rates)
 
 
+def rate_bytes(cells: int) -> int:
+    """Return the most bytes that rates take in all, for a number of cells: days times instruments.
+
+    Those of the columns in computation come on top.
+    """
+    # Four tables in double precision: the two of `rate_tables`, and at most two that a market makes of them.
+    return 4 * 8 * cells
+
+
 def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return two tables [T, k] of some columns: the commission for each share, and the coefficient of the impact.
 
     The impact of an order is the coefficient times its value to the power of `impact_power`, as a part of the value.
     """
-    valid = panel.valid[:, columns]
-    close = np.where(valid, panel.feature("close")[:, columns], np.nan).astype(np.float64)
+    close = panel.closes(columns).astype(np.float64)
     ratio = _traded_ratios(panel, columns)
     impact = np.zeros(close.shape)
     if config.impact:
         money = _traded_money(panel, columns, close * ratio, f"{config.table}.impact")
         # From an instrument's first close on.
-        is_listed = np.logical_or.accumulate(valid, axis=0)
+        is_listed = np.logical_or.accumulate(np.isfinite(close), axis=0)
         deviation = deviation_so_far(find_moves(close), span=DEVIATION_ROWS, is_listed=is_listed)
         # The money is 0 before the first day of an instrument, when nothing can be traded.
         np.divide(config.impact * deviation, money**config.impact_power, where=money > 0, out=impact)

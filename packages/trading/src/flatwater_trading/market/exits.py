@@ -30,9 +30,7 @@ class TradeExits(NamedTuple):
 
 
 def resolve_exits(
-    high: Float[Tensor, "T K"],
-    last_close: Float[Tensor, "T K"],
-    last_day: Int[Tensor, " K"],
+    market: Market,
     *,
     days_ahead: Int[Tensor, "H 1"],
     day: Int[Tensor, " B"],
@@ -47,9 +45,7 @@ def resolve_exits(
        sold at the last usable close.
 
     Args:
-        high: highs; NaN on days without data, on which no target is met.
-        last_close: last usable closes up to each row.
-        last_day: row of each instrument's last usable close.
+        market: prices. On days without data highs are NaN, so no target is met.
         days_ahead: the numbers 1 .. H: days after a purchase on which it may be sold.
         day: rows of the purchases.
         instrument: columns of the purchases.
@@ -60,18 +56,18 @@ def resolve_exits(
         Days and prices. For an entry without a trade (no usable close, no day left) they have no meaning, but never
         point outside the panel.
     """
-    hold, (days, columns) = len(days_ahead), high.shape
+    hold, (days, columns) = len(days_ahead), market.high.shape
     # [H, B]. A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's
     # last row is a day on which every episode has ended: `most_days` cuts it off.
-    highs = torch.take(high.T, (instrument * days + day + days_ahead).clamp_(max=high.numel() - 1))
+    highs = torch.take(market.high.T, (instrument * days + day + days_ahead).clamp_(max=market.high.numel() - 1))
     # max over booleans returns the first True and its number, from 0; a NaN among the highs compares as False.
     is_reached, days_before_target = (highs >= target_price).max(0)
     # Days until the first of rules 2 to 4 applies. 0 for an entry without a trade, so that its cell below is still
     # within the panel.
-    most_days = (torch.minimum(torch.take(last_day, instrument) + 1, last_row) - day).clamp_(0, hold)
+    most_days = (torch.minimum(torch.take(market.last_day, instrument) + 1, last_row) - day).clamp_(0, hold)
     target_met = is_reached & (days_before_target < most_days)
     days_held = torch.where(target_met, days_before_target + 1, most_days)
-    exit_close = torch.take(last_close, (day + days_held) * columns + instrument)
+    exit_close = torch.take(market.last_close, (day + days_held) * columns + instrument)
     return TradeExits(days_held, price=torch.where(target_met, target_price, exit_close))
 
 
@@ -128,9 +124,7 @@ def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeCon
     instrument = torch.arange(shape[1], device=device)[None, :, None].expand(shape).flatten()
     price = market.close[rows.start : rows.stop, :, None].expand(shape).flatten()
     exits = resolve_exits(
-        market.high,
-        market.last_close,
-        market.last_day,
+        market,
         days_ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
         day=day,
         instrument=instrument,

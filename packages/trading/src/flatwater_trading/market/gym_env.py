@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from flatwater_trading.market.config import TradingConfig
-from flatwater_trading.market.market import Market
+from flatwater_trading.market.market import Market, normalised_market
 from flatwater_trading.market.observation import account_block
 from flatwater_trading.market.results import closed_mask, fitness
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
-from flatwater_trading.market.spaces import action_space, normalised_market, observation_space, shown_panel
+from flatwater_trading.market.spaces import action_space, observation_space, shown_panel
 from flatwater_trading.market.windows import WINDOW_OPTIONS, Window, check_days, complete_window
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
 from flatwater_trading.panel.panel import Panel
@@ -152,4 +152,5 @@ def make_trading_env(
         copy: see `TradingEnv`.
     """
     days = split_days(len(panel.dates), context=config.episode.context, config=splits or SplitConfig()).train
-    return TradingEnv(normalised_market(panel, config, features, days), config, days, copy=copy)
+    market = normalised_market(panel, features, days.stop, torch.device("cpu"), config.account)
+    return TradingEnv(market, config, days, copy=copy)

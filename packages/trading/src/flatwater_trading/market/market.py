@@ -16,6 +16,7 @@ from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import CostConfig
 from flatwater_trading.market.cost_rates import rate_tables
 from flatwater_trading.market.costs import CostRates, Costs
+from flatwater_trading.panel.normalise import normalise_panel, training_statistics
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import fill_holes
 from flatwater_watch.errors import ConfigError, DataError
@@ -102,6 +103,15 @@ def build_market(
         share_rate=_no_rates(close.shape[1], device) if rates is None else rates.share.float().to(device),
         impact_rate=_no_rates(close.shape[1], device) if rates is None else rates.impact.float().to(device),
     )
+
+
+def normalised_market(
+    panel: Panel, features: tuple[str, ...], train_stop: int, device: torch.device, costs: CostConfig
+) -> Market:
+    """Build the market of a panel, with observations scaled by statistics of the rows before `train_stop`."""
+    # Days up to the end of training alone, as later prices must not reach an agent through the scale.
+    stats = training_statistics(panel, features, train_stop)
+    return build_market(panel, normalise_panel(panel, features, stats), device, costs)
 
 
 def _no_rates(instruments: int, device: torch.device) -> Float[Tensor, "0 K"]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -17,8 +16,9 @@ from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.exits import target_prices
 from flatwater_trading.market.market import Market
-from flatwater_trading.panel.calendar import DAILY, infer_calendar
-from flatwater_trading.panel.traded_closes import PRICE_TOLERANCE_FACTOR, SPLIT_FACTOR, TradedCloses
+from flatwater_trading.panel.calendar import DAILY
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.traded_closes import PRICE_TOLERANCE_FACTOR, SPLIT_FACTOR, traded_ratio
 from flatwater_watch.errors import DataError
 
 RANKED_INSTRUMENTS = 5
@@ -31,17 +31,9 @@ class MarketClose:
 
     market: Market
     """Prices up to the day; nothing later is known."""
-    names: Sequence[str]
-    """Names of the market's investable instruments."""
-    dates: np.ndarray[Any, Any]
-    """Dates of the market's rows."""
+    panel: Panel
+    """Panel of these prices: its dates, names and, if they are known, closes as traded."""
     config: TradingConfig
-    traded: TradedCloses | None = None
-    """Conversion of the market's prices to prices as traded; None if they are the same or unknown."""
-
-    def traded_ratio(self, row: int, instrument: int) -> float:
-        """Return the ratio of the price as traded to the market's price, on a row."""
-        return 1.0 if self.traded is None else self.traded.traded_ratio(row, instrument)
 
     def costs(self, row: int, instrument: int) -> Costs:
         """Return the costs of a trade in an instrument on a row."""
@@ -176,8 +168,8 @@ def split_due_positions(
     Raises:
         DataError: the market has not the instrument or the day of a position; or an instrument is held twice.
     """
-    rows = {str(date): row for row, date in enumerate(close.dates)}
-    columns = {name: k for k, name in enumerate(close.names)}
+    rows = {str(date): row for row, date in enumerate(close.panel.dates)}
+    columns = {name: k for k, name in enumerate(close.panel.investable_names)}
     instruments_held = [position.instrument for position in positions]
     sales, holdings = [], []
     for position in positions:
@@ -188,8 +180,8 @@ def split_due_positions(
             raise DataError(f"{name} is held, and is not an instrument that this trader buys.")
         if day not in rows:
             raise DataError(
-                f"{name} is held since {day}, which is not a day of the prices ({close.dates[0]} to "
-                f"{close.dates[-1]}). Give prices that reach back to that day."
+                f"{name} is held since {day}, which is not a day of the prices ({close.panel.dates[0]} to "
+                f"{close.panel.dates[-1]}). Give prices that reach back to that day."
             )
         outcome = _sale_or_holding(close, position, rows[day], columns[name])
         if isinstance(outcome, Sale):
@@ -218,12 +210,12 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
         """Return the sale on `row`; `price` is one of the market's prices, the price of the sale is as traded."""
-        traded_price = price * close.traded_ratio(row, column)
+        traded_price = price * traded_ratio(close.panel, row, column)
         value = position.shares * traded_price
         received_money = close.costs(row, column).proceeds(*_double_tensors(value, price))
         return Sale(
             instrument=position.instrument,
-            date=str(close.dates[row]),
+            date=str(close.panel.dates[row]),
             price=traded_price,
             shares=position.shares,
             reason=reason,
@@ -237,7 +229,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     if due_row <= today:
         # At the last usable close, as the simulator sells an instrument that is not traded on the day.
         return make_sale(due_row, float(market.last_close[due_row, column]), "held")
-    price, traded_per_adjusted = float(market.last_close[today, column]), close.traded_ratio(today, column)
+    price, traded_per_adjusted = float(market.last_close[today, column]), traded_ratio(close.panel, today, column)
     return Holding(
         position=position,
         price=price * traded_per_adjusted,
@@ -259,14 +251,14 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     Raises:
         DataError: the price differs from that day's traded close by more than `PRICE_TOLERANCE_FACTOR`.
     """
-    traded_per_adjusted = close.traded_ratio(entry, column)
+    traded_per_adjusted = traded_ratio(close.panel, entry, column)
     paid_price = position.entry_price
     traded_close = float(close.market.last_close[entry, column]) * traded_per_adjusted
     # A price far from the close was probably adjusted. Without prices as traded, positions are in the file's prices.
     is_far_off = (
         traded_close > 0 and not 1 / PRICE_TOLERANCE_FACTOR < paid_price / traded_close < PRICE_TOLERANCE_FACTOR
     )
-    if close.traded is not None and is_far_off:
+    if close.panel.raw_close is not None and is_far_off:
         raise DataError(
             f"{position.instrument} is held since {position.entry_date} at {paid_price:g}, and its close on that day "
             f"was {traded_close:g}. Write the price as it was traded, before adjustments, "
@@ -286,12 +278,12 @@ def find_splits(close: MarketClose, positions: Sequence[Position]) -> tuple[str,
     An instrument counts as split if its ratio of traded to adjusted price on the purchase day differs from today's
     ratio by more than `SPLIT_FACTOR`.
     """
-    rows = {str(date): row for row, date in enumerate(close.dates)}
+    rows = {str(date): row for row, date in enumerate(close.panel.dates)}
     split_instruments = []
     for position in positions:
-        column = close.names.index(position.instrument)
-        ratio_today = close.traded_ratio(len(close.dates) - 1, column)
-        split_ratio = close.traded_ratio(rows[position.entry_date], column) / ratio_today
+        column = close.panel.investable_names.index(position.instrument)
+        ratio_today = traded_ratio(close.panel, len(close.panel.dates) - 1, column)
+        split_ratio = traded_ratio(close.panel, rows[position.entry_date], column) / ratio_today
         if not 1 / SPLIT_FACTOR < split_ratio < SPLIT_FACTOR:
             split_instruments.append(
                 f"{position.instrument} ({split_ratio:.3g}:1)"
@@ -317,17 +309,17 @@ def decide_orders(
         holdings: positions that stay; nothing more is bought of their instruments.
         cash: money before the sales.
     """
-    trade = close.config.trade
+    trade, names = close.config.trade, close.panel.investable_names
     cash += sum(sale.shares * sale.price - sale.cost for sale in sales)  # first, as in `step_`: sales pay for purchases
     equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
     held_names = {holding.position.instrument for holding in holdings}
-    can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
+    can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in names])
     trader_coefficients = action[:, 0].where(can_be_bought, -torch.inf)
     # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
     ranked_columns = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
     coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in ranked_columns]
-    ranking = tuple((close.names[k], value) for k, value in zip(ranked_columns, coefficients, strict=True))
-    today, purchases, equity_left = str(close.dates[-1]), list[Purchase](), equity
+    ranking = tuple((names[k], value) for k, value in zip(ranked_columns, coefficients, strict=True))
+    today, purchases, equity_left = str(close.panel.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
     purchases_left = trade.purchases_a_day - sum(holding.position.entry_date == today for holding in holdings)
     for k, value in zip(ranked_columns[: max(0, purchases_left)], coefficients, strict=False):
@@ -347,8 +339,8 @@ def decide_orders(
         threshold=trade.buy_threshold,
         cash=cash,
         equity=equity,
-        unit=infer_calendar(close.dates).unit,
-        as_traded=close.traded is not None,
+        unit=close.panel.calendar.unit,
+        as_traded=close.panel.raw_close is not None,
         splits=find_splits(close, [holding.position for holding in holdings]),
     )
 
@@ -365,17 +357,18 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     """
     account, trade = close.config.account, close.config.trade
     price = close.market.close[-1, column]
-    traded_per_adjusted = close.traded_ratio(len(close.dates) - 1, column)
+    traded_per_adjusted = traded_ratio(close.panel, len(close.panel.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
-    spent_money = min(equity * account.share(positions=trade.most_positions, instruments=len(close.names)), cash)
+    share = account.share(positions=trade.most_positions, instruments=len(close.panel.investable))
+    spent_money = min(equity * share, cash)
     value = float(
-        close.costs(len(close.dates) - 1, column).affordable_value(*_double_tensors(spent_money, float(price)))
+        close.costs(len(close.panel.dates) - 1, column).affordable_value(*_double_tensors(spent_money, float(price)))
     )
     # Money that the least commission uses up buys nothing and is not spent.
     spent_money = spent_money if value else 0.0
     return Purchase(
-        instrument=close.names[column],
+        instrument=close.panel.investable_names[column],
         price=float(price) * traded_per_adjusted,
         shares=value / (float(price) * traded_per_adjusted),
         # An account that has lost everything spends nothing of nothing.

@@ -4,9 +4,9 @@ A trade's exit is resolved when it is opened (see `exits`) and booked on the day
 `reward_due`, its proceeds in `proceeds_due`. A step therefore looks at the day's actions [B, K] and at the positions
 that can be open [H, B], never back through the episode. Purchases of a day are booked one after the other.
 
-An episode ends by termination: on its last day all open positions are sold, so nothing has to be bootstrapped, and
-`truncated` is never set. Episodes of a batch may differ in length; an ended episode stays as it is, with reward 0,
-until it is reset.
+An episode ends by termination, never by truncation: on its last day all open positions are sold, so nothing has to be
+bootstrapped. Episodes of a batch may differ in length; an ended episode stays as it is, with reward 0, until it is
+reset.
 """
 
 from dataclasses import dataclass
@@ -149,14 +149,8 @@ class TimeStep:
 
     reward: Float[Tensor, " B"]
     """Reward of the day; 0 if the episode had ended before."""
-    discount: Float[Tensor, " B"]
-    """Discount: 0 if the episode has ended, else 1; a learner multiplies it by its own gamma."""
     terminated: Bool[Tensor, " B"]
-    """True from the last step of the episode on."""
-    truncated: Bool[Tensor, " B"]
-    """False everywhere: episodes end by termination alone."""
-    active: Bool[Tensor, " B"]
-    """True if the episode was still running, so that this step is a transition."""
+    """True from the last step of the episode on; no episode is truncated."""
 
 
 def build_simulator(
@@ -319,8 +313,7 @@ def step_(
     # Adds 1, or 0 to an ended episode, which stays on its day.
     sim.day.add_(today.is_running)
     sim.clock += 1
-    terminated = sim.day >= sim.end
-    return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.is_running)
+    return TimeStep(reward, terminated=sim.day >= sim.end)
 
 
 def _view_day(sim: Simulator) -> _DayView:
@@ -400,9 +393,7 @@ def _book_purchases_(
         Final reward [B] of each trade; 0 without a purchase.
     """
     exits = resolve_exits(
-        market.high,
-        market.last_close,
-        market.last_day,
+        market,
         days_ahead=sim.days_ahead,
         day=today.row,
         instrument=purchases.instrument,

@@ -1,4 +1,4 @@
-"""Spaces of both Gymnasium environments, and the normalised market of their observations."""
+"""Spaces of both Gymnasium environments, and the normalised panel of their observations."""
 
 from typing import Any
 
@@ -7,11 +7,9 @@ import torch
 from gymnasium import spaces
 
 from flatwater_trading.market.config import TradeConfig, TradingConfig
-from flatwater_trading.market.market import Market, build_market
+from flatwater_trading.market.market import Market
 from flatwater_trading.market.observation import ACCOUNT_FEATURES
-from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, training_statistics, write_observations_
-from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.splits import Days
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT
 from flatwater_watch.errors import ConfigError, require
 
 
@@ -50,21 +48,9 @@ def shown_panel(market: Market) -> np.ndarray:
     if not bool((low >= -OBSERVATION_LIMIT) & (high <= OBSERVATION_LIMIT)):
         raise ConfigError(
             f"observations: expected values within +-{OBSERVATION_LIMIT:g}, got NaN or values from {float(low):.3g} to "
-            f"{float(high):.3g}. Normalise them with flatwater_trading.panel.normalise.write_observations_."
+            f"{float(high):.3g}. Normalise them with flatwater_trading.panel.normalise.normalise_panel."
         )
     panel = market.observations.numpy().transpose(1, 0, 2)
     # Read-only, as observations are views of it and a wrapper that scales in place would change later observations.
     panel.setflags(write=False)
     return panel
-
-
-def normalised_market(panel: Panel, config: TradingConfig, features: tuple[str, ...], training: Days) -> Market:
-    """Build the panel's market in main memory, its observations scaled by statistics of rows before `training.stop`.
-
-    The rates of costs are those of the account of `config`.
-    """
-    # Days up to the end of training alone, as later prices must not reach an agent through the scale.
-    stats = training_statistics(panel, features, range(training.stop))
-    observations = torch.empty(len(panel.instruments), len(panel.dates), len(features))
-    write_observations_(observations, panel, features, stats)
-    return build_market(panel, observations, torch.device("cpu"), config.account)

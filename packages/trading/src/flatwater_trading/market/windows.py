@@ -45,12 +45,6 @@ def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:
         )
 
 
-def draw_start(episode: EpisodeConfig, days: Days, rng: np.random.Generator) -> int:
-    """Draw the first row of an episode of full length, all possible rows equally likely."""
-    # The upper end is excluded: the last start leaves exactly one episode.
-    return int(rng.integers(days.first, days.stop - episode.days + 1))
-
-
 def complete_window(
     episode: EpisodeConfig,
     days: Days,
@@ -81,8 +75,9 @@ def complete_window(
         elif trading_end is not None:
             start = trading_end - episode.trading_days
         else:
-            # Drawn only here, so a given window does not advance the generator.
-            start = draw_start(episode, days, rng)
+            # Drawn only here, so a given window does not advance the generator. All possible rows are equally likely;
+            # the upper end is excluded, and the last start leaves exactly one episode.
+            start = int(rng.integers(days.first, days.stop - episode.days + 1))
     if end is None:
         end = start + episode.days if trading_end is None else trading_end + episode.settlement_days
     if trading_end is None:

@@ -32,7 +32,7 @@ def _difference_phrases(known_panel: Panel, newer_panel: Panel) -> Iterator[str]
     for kind, old_names, new_names in (
         ("instrument", known_panel.instruments, newer_panel.instruments),
         ("feature", known_panel.features, newer_panel.features),
-        ("investable instrument", _investable_names(known_panel), _investable_names(newer_panel)),
+        ("investable instrument", known_panel.investable_names, newer_panel.investable_names),
     ):
         for name in old_names:
             if name not in new_names:
@@ -60,10 +60,6 @@ def _difference_phrases(known_panel: Panel, newer_panel: Panel) -> Iterator[str]
         )
     if common_days < len(known_panel.dates):
         yield f"it ends on {newer_panel.dates[-1]}, before the day {known_panel.dates[common_days]}"
-
-
-def _investable_names(panel: Panel) -> tuple[str, ...]:
-    return tuple(panel.instruments[n] for n in panel.investable)
 
 
 def _differing_cell(known_panel: Panel, newer_panel: Panel, days: slice) -> Iterator[str]:

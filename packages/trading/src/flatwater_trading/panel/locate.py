@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_trading.panel.file_kinds import SUFFIXES, UNPACK_COMMANDS, file_kind
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.shipped_panel import shipped_panel_path
 from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
 from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel, synthetic_truth
@@ -46,6 +45,15 @@ def load_panel(path: str | None) -> Panel:
     if file_kind(source) in (*SUFFIXES, *UNPACK_COMMANDS):  # a packed file is refused, with the command that unpacks it
         return _open_or_store(_kind_and_hash(source), lambda: _import_file(source))
     return open_panel(source)
+
+
+def shipped_panel_path() -> Path:
+    """Return the path of the panel in the package: five US shares, 2000 to 2013, public domain.
+
+    Built by `scripts/build_shipped_panel.py`. AAPL, IBM and MSFT have all 3,270 days; GOOG begins with its listing in
+    2004 and FB in 2012, so the panel has real missing data.
+    """
+    return Path(str(files("flatwater_trading.panel").joinpath("shipped", "us_shares_2000_2013.safetensors")))
 
 
 def expand_path(path: str) -> Path:

@@ -47,26 +47,24 @@ def scale_kind(panel: Panel) -> str | None:
     return SEPARATE_SCALES if len(panel.investable) < len(panel.instruments) else None
 
 
-def training_statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
-    """Compute mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
+def training_statistics(panel: Panel, features: tuple[str, ...], stop: int) -> Statistics:
+    """Compute mean and deviation of `features` over the rows before `stop`, the end of training, summed in float64.
 
     Raises:
         DataError: a feature is unknown.
     """
-    # `indices` resolves open and negative ends of a slice.
-    start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
     scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
     # Features that are free of scale have one mean and deviation over all columns that can be bought.
     is_pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
     shape = (len(panel.instruments), len(features))
     count, total, squares = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    for columns, block in _column_blocks(panel, features, start, stop):
+    for columns, block in _column_blocks(panel, features, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
     pooled_count = _pool_sums(count, is_pooled)
     mean = _pool_sums(total, is_pooled) / np.maximum(pooled_count, 1)
     # A second pass squares differences from the mean, as squares of the values would lose digits.
-    for columns, block in _column_blocks(panel, features, start, stop):
+    for columns, block in _column_blocks(panel, features, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
     spread = np.sqrt(_pool_sums(squares, is_pooled) / np.maximum(pooled_count, 1))
@@ -80,40 +78,30 @@ def _pool_sums(sums: np.ndarray, is_pooled: np.ndarray) -> np.ndarray:
     return np.where(is_pooled, np.where(is_pooled, sums, 0).sum(axis=0), sums)
 
 
-def write_observations_(
-    out: Float[Tensor, "N T F"],
-    panel: Panel,
-    features: tuple[str, ...],
-    stats: Statistics,
-) -> None:
-    """Write (value - mean) / deviation into `out`, clipped to +-`OBSERVATION_LIMIT`; 0 for a missing value.
+def normalise_panel(panel: Panel, features: tuple[str, ...], stats: Statistics) -> Float[Tensor, "N T F"]:
+    """Return (value - mean) / deviation, clipped to +-`OBSERVATION_LIMIT`; 0 for a missing value.
 
     Args:
-        out: tensor on any device; written in place.
         panel: T days of N columns.
         features: names of the features, in the order of the last axis.
         stats: statistics of `training_statistics` for the same features.
 
     Raises:
         DataError: a feature is not in the panel.
-        ValueError: `out` is not a contiguous float32 [N, T, F'] block.
     """
-    shape = (len(panel.instruments), len(panel.dates), len(features))
-    if tuple(out.shape) != shape or out.dtype != torch.float32 or not out.is_contiguous():
-        raise ValueError(f"out is {out.dtype} {tuple(out.shape)}: expected contiguous float32 {shape}")
-    for columns, block in _column_blocks(panel, features, 0, len(panel.dates)):
+    observations = torch.empty(len(panel.instruments), len(panel.dates), len(features))
+    for columns, block in _column_blocks(panel, features, len(panel.dates)):
         np.subtract(block, stats.mean[columns], out=block)
         np.divide(block, stats.deviation[columns], out=block)
         # A missing value becomes 0, which is also the mean.
         np.nan_to_num(block, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
         # In place: the block is fresh, and only one is in memory at a time.
         np.clip(block, -OBSERVATION_LIMIT, OBSERVATION_LIMIT, out=block)
-        out[columns].copy_(torch.from_numpy(block).transpose(0, 1))
+        observations[columns].copy_(torch.from_numpy(block).transpose(0, 1))
+    return observations
 
 
-def _column_blocks(
-    panel: Panel, features: tuple[str, ...], start: int, stop: int
-) -> Iterator[tuple[slice, np.ndarray]]:
+def _column_blocks(panel: Panel, features: tuple[str, ...], stop: int) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of columns as fresh float64 [rows, columns, F']; NaN if the value or the day's close is missing.
 
     A block is as wide as `BLOCK_BYTES` allow, at least one column.
@@ -121,7 +109,6 @@ def _column_blocks(
     Args:
         panel: T days of N columns.
         features: names of the F' features.
-        start: first row.
         stop: row after the last row.
 
     Raises:
@@ -132,5 +119,4 @@ def _column_blocks(
     width = max(1, BLOCK_BYTES // max(1, column_bytes))
     for first in range(0, len(panel.instruments), width):
         columns = slice(first, min(first + width, len(panel.instruments)))
-        # Computed from row 0 and then cut, as a return over 120 rows needs rows before `start`.
-        yield columns, observed_features(panel, feature_list, stop, columns)[start:]
+        yield columns, observed_features(panel, feature_list, stop, columns)

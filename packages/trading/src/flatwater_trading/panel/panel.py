@@ -55,6 +55,11 @@ class Panel:
         return infer_calendar(self.dates)
 
     @property
+    def investable_names(self) -> tuple[str, ...]:
+        """Names [K] of the columns that can be bought."""
+        return tuple(self.instruments[n] for n in self.investable)
+
+    @property
     def mapped_bytes(self) -> Mapping[str, int]:
         """Bytes of values and masks by path, for a plan: pages of the file that the panel was opened from."""
         return {"panel.values": self.values.nbytes, "panel.valid": self.valid.nbytes}
@@ -66,6 +71,10 @@ class Panel:
             DataError: the panel has no such feature; the message names its features.
         """
         return self.values[:, :, feature_number(self.features, name)]
+
+    def closes(self, columns: np.ndarray) -> np.ndarray:
+        """Return the closes [T, n] of some columns, by their numbers; NaN on days without a usable close."""
+        return np.where(self.valid[:, columns], self.feature("close")[:, columns], np.nan)
 
 
 def first_days(panel: Panel, days: int | None) -> Panel:

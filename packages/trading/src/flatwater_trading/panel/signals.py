@@ -61,7 +61,7 @@ def market_signals(columns: int, investable: int) -> int:
 def find_signals(panel: Panel) -> Signals:
     """Compute the signals of all days of a panel."""
     tradable = panel.valid[:, panel.investable]
-    close = np.where(tradable, panel.feature("close")[:, panel.investable], np.nan).astype(np.float64)
+    close = panel.closes(panel.investable).astype(np.float64)
     moves = find_moves(close)
     is_listed = np.logical_or.accumulate(tradable, axis=0)
     own_signals = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
@@ -93,8 +93,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     ]
     context_columns = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
     if 0 < len(context_columns) <= MAXIMUM_CONTEXT:
-        close = panel.feature("close")[:, context_columns].astype(np.float64)
-        levels = fill_holes(np.where(panel.valid[:, context_columns], close, np.nan))
+        levels = fill_holes(panel.closes(context_columns).astype(np.float64))
         # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
         step_deviation = deviation_so_far(steps, USUAL, minimum=0)

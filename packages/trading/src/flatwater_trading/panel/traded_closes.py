@@ -6,7 +6,7 @@ its own day.
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,39 +19,24 @@ PRICE_TOLERANCE_FACTOR = 1.3
 """Largest factor by which a purchase price may differ from the day's traded close, up or down."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TradedCloses:
-    """Traded closes and adjusted closes of a panel, for their ratio."""
+def traded_ratio(panel: Panel, row: int, instrument: int) -> float:
+    """Return the traded over the panel's close on the last day up to `row` that has both; 1 if there is none.
 
-    raw: np.ndarray
-    """Closes [T, N] as they were traded."""
-    close: np.ndarray
-    """Closes [T, N] of the panel."""
-    columns: np.ndarray
-    """Numbers [K] of the columns that can be bought."""
-
-    def traded_ratio(self, row: int, instrument: int) -> float:
-        """Return the traded over the adjusted close on the last day up to `row` that has both; 1 if there is none.
-
-        Args:
-            row: row of the panel.
-            instrument: number of the instrument among those that can be bought.
-        """
-        column = self.columns[instrument]
-        raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
-        # Only up to `row`, as a later split must not change the ratio of an earlier day.
-        rows_with_both = np.flatnonzero((raw > 0) & (close > 0))
-        if not len(rows_with_both):
-            return 1.0
-        last_row = rows_with_both[-1]
-        return float(raw[last_row]) / float(close[last_row])
-
-
-def traded_closes(panel: Panel) -> TradedCloses | None:
-    """Return the traded and the adjusted closes of a panel; None if it has only one kind."""
+    Args:
+        panel: panel; 1 is returned if it has no closes as traded.
+        row: row of the panel.
+        instrument: number of the instrument among those that can be bought.
+    """
     if panel.raw_close is None:
-        return None
-    return TradedCloses(raw=panel.raw_close, close=panel.feature("close"), columns=panel.investable)
+        return 1.0
+    column = panel.investable[instrument]
+    raw, close = panel.raw_close[: row + 1, column], panel.feature("close")[: row + 1, column]
+    # Only up to `row`, as a later split must not change the ratio of an earlier day.
+    rows_with_both = np.flatnonzero((raw > 0) & (close > 0))
+    if not len(rows_with_both):
+        return 1.0
+    last_row = rows_with_both[-1]
+    return float(raw[last_row]) / float(close[last_row])
 
 
 def traded_fingerprint(panel: Panel) -> str:

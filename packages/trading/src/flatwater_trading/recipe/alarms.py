@@ -125,7 +125,7 @@ def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
     return kept_alarms
 
 
-def values_by_agent(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
-    """Return the members' numbers by name: `member 0`, `member 1`, ..., and `champion` if the champion has one."""
-    numbers = {f"{MEMBER_PREFIX}{member}": value for member, value in enumerate(values)}
-    return numbers if champion is None else numbers | {"champion": champion}
+def values_by_agent(values: Sequence[float]) -> dict[str, float]:
+    """Return numbers by agent: `member 0`, `member 1`, ..., and `champion` for the last."""
+    *numbers, champion = values
+    return {f"{MEMBER_PREFIX}{member}": value for member, value in enumerate(numbers)} | {"champion": champion}

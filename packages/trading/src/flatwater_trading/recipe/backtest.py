@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import torch
 
-from flatwater.rundir.holdout_looks import log_look
-from flatwater.rundir.layout import RunFolder
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
@@ -27,7 +25,6 @@ from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:
-    from flatwater_trading.recipe.panel_policy import Provenance
     from flatwater_trading.recipe.trader import Trader
 
 TABLES, RESULT = ("equity.parquet", "trades.parquet", "sheet.parquet"), "result.json"
@@ -157,38 +154,6 @@ def _parse_day(name: str, text: str | None) -> np.datetime64 | None:
         raise ConfigError(f"the {name} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from error
 
 
-class TrainedPolicyLike(Protocol):
-    """A policy of any kind, with the days that it was trained and chosen on."""
-
-    @property
-    def provenance(self) -> "Provenance":
-        """The training of the policy."""
-
-    @property
-    def folder(self) -> RunFolder | None:
-        """Folder of the policy's run; None for a policy without a run."""
-
-
-def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> dict[str, int]:
-    """Count the days by their use in the trader's run: training, validation, holdout, or newer than all of its days."""
-    dates, training = panel.dates[days.first : days.stop], trader.provenance
-    last_days = (training.learned_until, training.chosen_until, training.ended)
-    # Number of the played days up to the end of each split; a difference is the number in one split.
-    counts_so_far = [np.searchsorted(dates, np.datetime64(day), "right") for day in last_days]
-    counts = np.diff([0, *counts_so_far, len(dates)]).tolist()
-    return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
-
-
-def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str:
-    """Log in the run's folder that holdout days are about to be played (a look); return a sentence with all looks.
-
-    The sentence is empty, and nothing is logged, if the policy has no run or `days` has no holdout day.
-    """
-    if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
-        return ""
-    return log_look(trader.folder, trader.provenance.generations)
-
-
 def known_true_returns(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     """Return the expected log returns [T, K] of prices that are a whole synthetic market; None for other prices."""
     # Only a text, such as `synthetic:60x1500`, can name a synthetic market.
@@ -198,6 +163,8 @@ def known_true_returns(prices: object, panel: Panel) -> np.ndarray[Any, Any] | N
     return true_returns if is_whole else None
 
 
+# On one thread, as sums in another order differ in their last bit.
+@one_thread()
 def play_backtest(
     trader: "Trader",
     panel: Panel,
@@ -214,20 +181,7 @@ def play_backtest(
         true_returns: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
         benchmark: price that is bought and held besides; None for none.
     """
-    # Sums in another order differ in their last bit.
-    with one_thread():
-        return _play_backtest(trader, panel, days, true_returns, benchmark)
-
-
-def _play_backtest(
-    trader: "Trader",
-    panel: Panel,
-    days: Days,
-    true_returns: np.ndarray[Any, Any] | None,
-    benchmark: Benchmark | None,
-) -> Backtest:
-    """Play the champion and the baselines as in `play_backtest`, on torch's current number of threads."""
-    _, market = trader.observe_market(panel)  # the market holds the observations too
+    market = trader.observe_market(panel)
     splits = _find_splits(trader, panel)
     evaluation = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
@@ -241,7 +195,7 @@ def _play_backtest(
         benchmark=benchmark,
     )
     score = score_champion(evaluation)
-    days_by_use = count_days_by_use(trader, panel, days)
+    days_by_use = trader.count_days_by_use(panel, days)
     result = score_as_json(panel, score, "backtest") | {
         "generations": trader.provenance.generations,
         "seed": trader.settings.seed,
@@ -250,7 +204,7 @@ def _play_backtest(
         "note": f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last "
         f"{trader.config.episode.settlement_days} nothing is bought, and what is open at the end is sold",
     }
-    return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades), sheet_frame(panel, score))
+    return Backtest(result, equity_frame(panel, score), score.trades, sheet_frame(panel, score))
 
 
 def _find_splits(trader: "Trader", panel: Panel) -> Splits:

@@ -6,9 +6,8 @@ from statistics import median
 import polars as pl
 
 from flatwater_trading.panel.calendar import Calendar, infer_calendar
+from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT
 
-REFERENCE_TRADER = "equal weight"
-"""The curve that is taken as the market: all instruments in equal parts."""
 FAVOURITES = 3
 """Most instruments that are named as bought most often."""
 TREND_DAYS = 20
@@ -47,7 +46,7 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
     return sentences
 
 
-PERIOD_COLUMNS = ("period", "champion", REFERENCE_TRADER, "difference", "trades closed", "wins")
+PERIOD_COLUMNS = ("period", CHAMPION, EQUAL_WEIGHT, "difference", "trades closed", "wins")
 
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
@@ -56,14 +55,14 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(length).alias("period"))
     # Without the first row, the opening cash, as its day may be in an earlier period.
     last_rows = (
-        equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", REFERENCE_TRADER).last())
+        equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col(CHAMPION, EQUAL_WEIGHT).last())
     )
     trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(length).alias("period"))
     previous_equity = equity.row(0, named=True)
     rows = []
-    for period, champion, market in last_rows.select("period", "champion", REFERENCE_TRADER).rows():
-        champion_return = champion / previous_equity["champion"] - 1
-        market_return = market / previous_equity[REFERENCE_TRADER] - 1
+    for period, champion, market in last_rows.select("period", CHAMPION, EQUAL_WEIGHT).rows():
+        champion_return = champion / previous_equity[CHAMPION] - 1
+        market_return = market / previous_equity[EQUAL_WEIGHT] - 1
         gains = trades_with_period.filter(pl.col("period") == period)["gain"]
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
         rows.append(
@@ -74,7 +73,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
                 wins,
             )
         )
-        previous_equity = {"champion": champion, REFERENCE_TRADER: market}
+        previous_equity = {CHAMPION: champion, EQUAL_WEIGHT: market}
     return rows
 
 
@@ -94,7 +93,7 @@ def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
     """Return the titles of `regime_rows`."""
     calendar = calendar_of_equity(equity)
     per_unit = f"a {calendar.unit}"
-    return "market", calendar.units, f"champion, {per_unit}", f"{REFERENCE_TRADER}, {per_unit}", "difference"
+    return "market", calendar.units, f"champion, {per_unit}", f"{EQUAL_WEIGHT}, {per_unit}", "difference"
 
 
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
@@ -103,12 +102,12 @@ def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
     The `TREND_DAYS` days before a day determine its kind, so the kind is known before the day begins.
     """
     units = calendar_of_equity(equity).units
-    change = pl.col("champion", REFERENCE_TRADER).pct_change()
+    change = pl.col(CHAMPION, EQUAL_WEIGHT).pct_change()
     days = equity.select(
         change,
         # shift(1): a day's own return must not determine its kind.
-        trend=(pl.col(REFERENCE_TRADER) / pl.col(REFERENCE_TRADER).shift(TREND_DAYS) - 1).shift(1),
-        volatility=pl.col(REFERENCE_TRADER).pct_change().rolling_std(TREND_DAYS).shift(1),
+        trend=(pl.col(EQUAL_WEIGHT) / pl.col(EQUAL_WEIGHT).shift(TREND_DAYS) - 1).shift(1),
+        volatility=pl.col(EQUAL_WEIGHT).pct_change().rolling_std(TREND_DAYS).shift(1),
     ).drop_nulls()
     # Means over fewer days would say nothing about a kind of market.
     if len(days) < TREND_DAYS:
@@ -133,7 +132,7 @@ def _market_rows(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> It
     for name, is_of_kind in kinds:
         days_of_kind = days.filter(is_of_kind)
         if len(days_of_kind):
-            champion, market = days_of_kind.select("champion", REFERENCE_TRADER).mean().row(0)
+            champion, market = days_of_kind.select(CHAMPION, EQUAL_WEIGHT).mean().row(0)
             yield name, str(len(days_of_kind)), *_signed_percents(champion, market, champion - market, digits=2)
 
 

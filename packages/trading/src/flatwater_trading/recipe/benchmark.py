@@ -103,9 +103,7 @@ def _column_closes(panel: Panel, name: str, where: str) -> Float[np.ndarray, "T 
     """
     if name not in panel.instruments:
         raise DataError(f"{where}: expected one of {list_phrase(panel.instruments)}, got {name}.")
-    column = panel.instruments.index(name)
-    # A table of one column: [T, 1].
-    closes = np.where(panel.valid[:, column], panel.feature("close")[:, column], np.nan)[:, None]
+    closes = panel.closes(np.array([panel.instruments.index(name)]))  # a table of one column: [T, 1]
     # `initial` is the result for a column without any close, which passes.
     if np.nanmin(closes, initial=np.inf) <= 0:
         raise DataError(f"{where} {name}: expected closes above 0, got {np.nanmin(closes):g}. Name a price.")

@@ -1,26 +1,28 @@
-"""Comparison of a champion with the best yardstick (a simple rule, such as buy and hold) and with chance.
+"""Comparison of a champion with the best simple rule, such as buy and hold, and with chance.
 
 The interval of the mean difference in their returns shows whether there are enough periods to distinguish the two
 (`return_difference`). Chance is a trader that buys random instruments on the champion's days of purchases.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater_trading.market import equity_measures
+from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.benchmark import Benchmark
 from flatwater_trading.recipe.return_difference import ROUNDING, ReturnDifference, estimate_difference, period_returns
 from flatwater_trading.recipe.score_analysis import ScoreAnalysis
+from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT, ORACLE, simple_rules
 
 RANDOM_TRADERS = 100
 """Random traders that are played, with the champion's turnover; their median is reported."""
-CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
-"""Names of the traders that are not simple rules. The oracle knows the law of a synthetic market."""
-MARKET = "equal weight"
-"""The trader against which alpha and beta are measured where there is no benchmark: all instruments in equal parts."""
 SURE_SHARE = 0.95
 """Share of the random traders that a champion must beat, or chance explains the result; if this share of them earned
 more, the result is worse than chance.
@@ -75,40 +77,26 @@ def oracle_sentence(returns: Mapping[str, float | None]) -> str:
     )
 
 
-def simple_rules(traders: Iterable[str]) -> tuple[str, ...]:
-    """Return the traders that are simple rules, which a champion has to beat."""
-    return tuple(name for name in traders if name not in {CHAMPION, CHANCE, ORACLE})
-
-
-def compare_to_yardsticks(
-    equity: Mapping[str, Float[Tensor, " D1"]],
-    chance: Float[Tensor, " R"],
-    *,
-    trained_player: str,
-    yardsticks: tuple[str, ...],
-    a_year: int,
+def compare_champion(
+    equity: Mapping[str, Float[Tensor, " D1"]], chance: Float[Tensor, " R"], *, a_year: int
 ) -> Comparison:
-    """Compare the champion's equity with the simple rule (yardstick) that earned most, and with random traders.
+    """Compare the champion's equity with that of the simple rule that earned most, and with random traders.
 
     Args:
         equity: trader -> equity at the start and after each period.
         chance: total returns of the random traders.
-        trained_player: name of the champion in `equity`.
-        yardsticks: names of the simple rules.
         a_year: number of periods in a year.
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     # Picked with hindsight on the same days, the best is a harder opponent than a rule that is named in advance.
-    best_rule = max(yardsticks, key=lambda name: returns[name])
-    difference = estimate_difference(
-        period_returns(equity[trained_player]), period_returns(equity[best_rule]), a_year=a_year
-    )
+    best_rule = max(simple_rules(equity), key=lambda name: returns[name])
+    difference = estimate_difference(period_returns(equity[CHAMPION]), period_returns(equity[best_rule]), a_year=a_year)
     return Comparison(
         best=best_rule,
         difference=difference.mean,
         low=difference.low,
         high=difference.high,
-        beaten=beaten_share(returns[trained_player], chance),
+        beaten=beaten_share(returns[CHAMPION], chance),
     )
 
 
@@ -117,6 +105,41 @@ def beaten_share(own_return: float, chance: Float[Tensor, " R"]) -> float:
     # Half, so that the share is 50 % where random traders make the same trades as the champion.
     lead = own_return - chance
     return float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaysToPlay:
+    """Consecutive days for a champion, random traders and simple rules to play."""
+
+    panel: Panel
+    days: Days
+    """Rows of the panel that are played."""
+    learned_rows: range
+    """Rows that ridge regression is fitted to."""
+    truth: np.ndarray[Any, Any] | None
+    """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
+    benchmark: Benchmark | None
+    """Price that is bought and held besides; None for none."""
+
+    @property
+    def benchmark_trader(self) -> str:
+        """Trader against whose equity alpha and beta are measured."""
+        return EQUAL_WEIGHT if self.benchmark is None else self.benchmark.trader
+
+
+def measure_curve(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+    """Return the measures of an equity curve by name; alpha and beta are to the market's curve."""
+    alpha, beta = equity_measures.alpha_beta(curve, market, a_year)
+    measures = {
+        "total_return": equity_measures.total_return(curve),
+        "sharpe": equity_measures.sharpe(curve, a_year),
+        "drawdown": equity_measures.drawdown(curve),
+        "sortino": equity_measures.sortino(curve, a_year),
+        "calmar": equity_measures.calmar(curve, a_year),
+        "alpha": alpha,
+        "beta": beta,
+    }
+    return {name: float(value) for name, value in measures.items()}
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,8 @@ class PlayedDays:
     """Part of the champion's equity that is invested at each close; shares sold short count as well."""
     turnover: Float[np.ndarray, "D"]
     """Value that the champion buys and sells on each day, as part of its equity."""
+    trades: pl.DataFrame
+    """The champion's trades, in their order."""
     scores: ScoreAnalysis
     """Whether the champion's scores order the instruments as their later returns do."""
 

@@ -5,14 +5,13 @@ written to the run's `config.toml`. Daily prices that are too short are refused,
 shorter validation proves less, so the user has to choose it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from flatwater.config.mappings import to_mapping
-from flatwater_trading.panel.calendar import Calendar
+from flatwater.config.mappings import flat_settings, to_mapping
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.locate import expand_path, load_panel
@@ -62,7 +61,8 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
         except ConfigError:
             # The first error instead of the second, as its lengths are those that the user knows.
             raise error from None
-        lengths = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
+        old_settings, new_settings = flat_settings(to_mapping(config)), flat_settings(to_mapping(fitting))
+        lengths = ", ".join(f"{name} = {value}" for name, value in new_settings.items() if value != old_settings[name])
         if panel.calendar.unit == "day":
             raise ConfigError(f"{error} These fit: {lengths}.") from None
         note_about_file(
@@ -85,7 +85,8 @@ def shorten_splits(splits: SplitConfig, rows: int) -> SplitConfig:
 def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
     """Return the settings of traders, with lengths that fit `rows` rows in the place of defaults that are longer."""
     env, splits, calendar = config.env, shorten_splits(config.splits, rows), panel.calendar
-    trade = _shorten_table(env.trade, DEFAULT_CONFIG.env.trade, hold_days=_fitting_hold_days(calendar))
+    hold_days = max(MINIMUM_HOLD, round(calendar.a_year / QUARTERS_A_YEAR))
+    trade = _shorten_table(env.trade, DEFAULT_CONFIG.env.trade, hold_days=hold_days)
     shortest_split = min(splits.holdout_days, splits.validation_days)
     episode = _shorten_table(
         env.episode,
@@ -103,10 +104,6 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
     train_stop = max(episode.context, rows - splits.holdout_days - splits.validation_days)
     learned_rows = slice(episode.context - 1, train_stop)
     return replace(short_config, observation_features=_known_features(panel, config.observation_features, learned_rows))
-
-
-def _fitting_hold_days(calendar: Calendar) -> int:
-    return max(MINIMUM_HOLD, round(calendar.a_year / QUARTERS_A_YEAR))
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
@@ -130,23 +127,3 @@ def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice
         name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE
     ]
     return tuple(known_features) or features
-
-
-def _changed_settings(old: object, new: object) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that differ, with their whole names and their values in `new`."""
-    yield from _differing_settings(to_mapping(old), to_mapping(new), "")
-
-
-def _differing_settings(old_table: dict[str, Any], new_table: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield whole name and new value of each setting that differs, also in inner tables.
-
-    Args:
-        old_table: settings before.
-        new_table: settings after, with the same names.
-        path: prefix of the names, such as `env.trade.`; empty for the outermost table.
-    """
-    for name, value in new_table.items():
-        if isinstance(value, dict):
-            yield from _differing_settings(old_table[name], value, f"{path}{name}.")
-        elif value != old_table[name]:
-            yield f"{path}{name}", value

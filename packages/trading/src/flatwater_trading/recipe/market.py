@@ -1,18 +1,15 @@
 """The market that a run's traders play on, mapped from one file by the run's process and every worker."""
 
 import os
-from dataclasses import dataclass
 from shutil import disk_usage
 
 import numpy as np
 import torch
 
-from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
+from flatwater_trading.market.market import Market, make_market, market_tensors, normalised_market
 from flatwater_trading.panel.locate import cache_folder, name_in_cache
 from flatwater_trading.panel.mapped_tensors import map_tensors
-from flatwater_trading.panel.normalise import training_statistics, write_observations_
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.splits import Splits
 from flatwater_trading.panel.traded_closes import traded_fingerprint
 from flatwater_trading.recipe.config import ErlRunConfig
 
@@ -20,38 +17,28 @@ MARKETS = "markets"
 """The cache's folder of the files that normalised markets are mapped from."""
 
 
-@dataclass(frozen=True)
-class RunMarket:
-    """The market and the days that traders play on."""
+def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> tuple[Market, str]:
+    """Build prices and observations, mapped from a file if possible. Training days alone determine the scales.
 
-    market: Market
-    splits: Splits
-    """Training, validation and holdout days."""
-    private_reason: str
-    """Reason why the market is in the memory of this process alone; empty if all processes map the same file."""
-
-
-def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> RunMarket:
-    """Build prices and observations, mapped from a file if possible. Training days alone determine the scales."""
-    splits = config.split(len(panel.dates))
-    features = config.observation_features
+    Returns:
+        The market, and the reason why it is in the memory of this process alone; empty if all processes map the same
+        file.
+    """
+    train_stop, features = config.split(len(panel.dates)).train.stop, config.observation_features
 
     def compute_market() -> Market:
         """Normalise the panel; called if there is no file to map yet, so a machine computes this only once."""
-        stats = training_statistics(panel, features, range(splits.train.stop))
-        observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
-        write_observations_(observations, panel, features, stats)
-        return build_market(panel, observations, device, config.env.account)
+        return normalised_market(panel, features, train_stop, device, config.env.account)
 
     if device.type != "cpu":
-        return RunMarket(compute_market(), splits, "it lies on the device")
+        return compute_market(), "it lies on the device"
     # Another version or instruction set may round observations differently, so it has another file.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     # All that the market is computed from, with the code of the two packages that compute it.
-    origin = repr((panel.fingerprint, features, splits.train.stop, *machine, *_cost_rates_origin(config, panel)))
+    origin = repr((panel.fingerprint, features, train_stop, *machine, *_cost_rates_origin(config, panel)))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
     tensors, private_reason = map_tensors(file, lambda: market_tensors(compute_market()))
-    return RunMarket(make_market(tensors), splits, private_reason)
+    return make_market(tensors), private_reason
 
 
 def _cost_rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:

@@ -122,24 +122,21 @@ class OcclusionDay:
         return to_orders(self.trade, action[0])[..., 0]
 
 
-@dataclass(frozen=True)
-class OcclusionEffects:
-    """Mean absolute change of a coefficient if a part of the observation is blanked."""
-
-    features: Float[Tensor, "F"]
-    """Effect of each feature, hidden in all columns."""
-    columns: Float[Tensor, "N"]
-    """Effect of each column, also of those that cannot be bought."""
-
-
-def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
+def find_effects(
+    setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days
+) -> tuple[Float[Tensor, "F"], Float[Tensor, "N"]]:
     """Measure the effects of features and columns on the coefficients of some days, for an account without positions.
+
+    The effect of a part of the observation is the mean absolute change of a coefficient if the part is blanked.
 
     Args:
         setup: configuration and networks.
         market: market with the observations.
         actor: weights of the trader.
         days: days, of which at most `MAXIMUM_DAYS` are used.
+
+    Returns:
+        Effect of each feature, hidden in all columns; and of each column, also of those that cannot be bought.
     """
     # Evenly spaced instead of drawn: every call uses the same days.
     rows = torch.linspace(days.first, days.stop - 1, min(MAXIMUM_DAYS, len(days))).long().tolist()
@@ -162,4 +159,4 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
         feature_effects += torch.stack(changes) / len(rows)
         changes = [(partial - all_coefficients).abs().mean(1) for partial in occlusion.without_columns(range(columns))]
         column_effects += torch.cat(changes) / len(rows)
-    return OcclusionEffects(feature_effects, column_effects)
+    return feature_effects, column_effects

@@ -9,13 +9,14 @@ from typing import Any, Self
 import numpy as np
 
 from flatwater.memory.planner import Plan, require_fit
+from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
 from flatwater_trading.panel.calendar import IRREGULAR
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel, choose_instruments
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.panel.traded_closes import with_raw_closes
-from flatwater_trading.recipe.backtest import Backtest, known_true_returns, log_holdout_look
+from flatwater_trading.recipe.backtest import Backtest, known_true_returns
 from flatwater_trading.recipe.benchmark import Benchmark, find_benchmark
 from flatwater_watch.errors import ConfigError, DataError
 
@@ -145,6 +146,24 @@ class PanelPolicy(ABC):
             raise ConfigError(f"cash = {cash}: expected 0 or more")
         return money
 
+    def count_days_by_use(self, panel: Panel, days: Days) -> dict[str, int]:
+        """Count days by their use in the policy's run: training, validation, holdout, or newer than all of its days."""
+        dates, training = panel.dates[days.first : days.stop], self.provenance
+        last_days = (training.learned_until, training.chosen_until, training.ended)
+        # Number of the played days up to the end of each split; a difference is the number in one split.
+        counts_so_far = [np.searchsorted(dates, np.datetime64(day), "right") for day in last_days]
+        counts = np.diff([0, *counts_so_far, len(dates)]).tolist()
+        return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
+
+    def log_holdout_look(self, panel: Panel, days: Days) -> str:
+        """Log in the run's folder that holdout days are about to be played (a look); return a sentence with all looks.
+
+        The sentence is empty, and nothing is logged, if the policy has no run or `days` has no holdout day.
+        """
+        if self.folder is None or not self.count_days_by_use(panel, days)["holdout"]:
+            return ""
+        return log_look(self.folder, self.provenance.generations)
+
     def backtest(
         self,
         prices: Prices,
@@ -177,7 +196,7 @@ class PanelPolicy(ABC):
         require_fit(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a backtest that is refused has not seen the holdout days, one
         # that is interrupted has.
-        log_holdout_look(self, panel, days)
+        self.log_holdout_look(panel, days)
         return self.play_backtest(panel, days, known_true_returns(prices, panel), benchmark_prices)
 
 

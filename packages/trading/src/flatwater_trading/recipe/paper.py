@@ -10,7 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,15 +19,8 @@ import numpy as np
 from flatwater_trading.market.market import last_usable_closes
 from flatwater_trading.market.orders import Orders
 from flatwater_trading.panel.panel import Panel, first_days
-from flatwater_trading.panel.traded_closes import traded_closes
-from flatwater_trading.recipe.positions import (
-    Portfolio,
-    ShareTable,
-    positions_text,
-    read_positions,
-    read_shares,
-    shares_text,
-)
+from flatwater_trading.panel.traded_closes import traded_ratio
+from flatwater_trading.recipe.positions import Portfolio, ShareTable, read_positions, read_shares
 from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.weights.orders import WeightOrders
 from flatwater_trading.recipe.weights.trader import WeightsTrader
@@ -166,8 +159,8 @@ def play_account(
             book = closes.rescale_book(book, evenings[-1], row, notes)
         orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
         book = _book_after_orders(orders)
-        prices = {name: closes.price(row, name) for name in held_shares(book)}
-        old_hash, text = text_hash(text), _held_text(book)
+        prices = {name: closes.price(row, name) for name in book.held}
+        old_hash, text = text_hash(text), book.text
         evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, earlier_hash=old_hash, held=text))
         # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
         _append_evening(folder / JOURNAL, evenings[-1])
@@ -201,7 +194,7 @@ def _evening_record(
         date=orders.date,
         trader=recipe,
         run=run,
-        equity=orders.cash + sum(count * prices[name] for name, count in held_shares(book).items()),
+        equity=orders.cash + sum(count * prices[name] for name, count in book.held.items()),
         cash=orders.cash,
         cost=orders.cost,
         orders=tuple(_filled_orders(orders)),
@@ -317,15 +310,14 @@ class AccountCloses:
 
     def __init__(self, panel: Panel) -> None:
         """Keep the last closes of the instruments that can be bought, and their ratios to prices as traded."""
-        self._dates, self._traded = panel.dates.astype(str), traded_closes(panel)
+        self._panel, self._dates = panel, panel.dates.astype(str)
         # Name -> column in tables of the instruments that can be bought.
-        self._columns = {panel.instruments[n]: k for k, n in enumerate(panel.investable)}
-        valid, close = panel.valid[:, panel.investable], panel.feature("close")[:, panel.investable]
-        self._last_close = last_usable_closes(np.where(valid, close, np.nan))
+        self._columns = {name: k for k, name in enumerate(panel.investable_names)}
+        self._last_close = last_usable_closes(panel.closes(panel.investable))
 
     def ratio(self, row: int, name: str) -> float:
         """Return the price as traded over the file's price on a row; 1 if prices as traded are unknown."""
-        return 1.0 if self._traded is None else self._traded.traded_ratio(row, self._columns[name])
+        return traded_ratio(self._panel, row, self._columns[name])
 
     def price(self, row: int, name: str) -> float:
         """Return the last close of an instrument up to a row."""
@@ -339,8 +331,8 @@ class AccountCloses:
         """
         last_row = int(np.flatnonzero(self._dates == last_evening.date)[0])
         factors = {}
-        for name in held_shares(book):
-            if self._traded is not None:
+        for name in book.held:
+            if self._panel.raw_close is not None:
                 # The price as traded over the adjusted price falls by the factor of a split.
                 factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
             # A holding that a person has added since has no price in the journal: its shares stay.
@@ -350,33 +342,7 @@ class AccountCloses:
         if changed_factors:
             factors_text = ", ".join(f"{name} x {factor:.4g}" for name, factor in changed_factors.items())
             notes.append(f"{self._dates[row]}: shares after a split, a dividend or another adjustment: {factors_text}.")
-        return _multiply_shares(book, changed_factors, has_entry_prices=self._traded is None)
-
-
-def held_shares(book: Book) -> Mapping[str, float]:
-    """Return the shares of a book by instrument."""
-    if isinstance(book, ShareTable):
-        return book.shares
-    return {position.instrument: position.shares for position in book.positions}
-
-
-def _multiply_shares(book: Book, factors: Mapping[str, float], *, has_entry_prices: bool) -> Book:
-    """Return the book with the shares of each instrument times its factor.
-
-    Args:
-        book: positions or shares.
-        factors: factor by instrument; 1 for others.
-        has_entry_prices: whether the prices of purchases are divided by the factor: those of a file that was adjusted
-            as a whole are, prices as traded stay those of their own day.
-    """
-    if isinstance(book, ShareTable):
-        return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})
-    positions = []
-    for position in book.positions:
-        factor = factors.get(position.instrument, 1.0)
-        price = position.entry_price / factor if has_entry_prices else position.entry_price
-        positions.append(replace(position, shares=position.shares * factor, entry_price=price))
-    return Portfolio(tuple(positions), book.cash)
+        return book.multiply_shares(changed_factors, has_entry_prices=self._panel.raw_close is None)
 
 
 def _decide_orders(
@@ -385,7 +351,7 @@ def _decide_orders(
     """Return the orders after the newest day of a panel."""
     if isinstance(trader, WeightsTrader):
         assert isinstance(book, ShareTable)  # noqa: S101  (for the type checker: a book of the trader's kind)
-        return trader.orders(panel, book.shares, book.cash, stop=book.stop, budget=budget)
+        return trader.orders(panel, book.held, book.cash, stop=book.stop, budget=budget)
     assert isinstance(book, Portfolio)  # noqa: S101  (for the type checker: a book of the trader's kind)
     return trader.orders(panel, book.positions, book.cash, budget=budget)
 
@@ -407,11 +373,3 @@ def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
         yield PaperOrder(order="sell", instrument=sale.instrument, shares=sale.shares, price=sale.price)
     for purchase in orders.purchases:
         yield PaperOrder(order="buy", instrument=purchase.instrument, shares=purchase.shares, price=purchase.price)
-
-
-def _held_text(book: Book) -> str:
-    """Return a book as the text of `held.csv`."""
-    # `or`, for the type checker: after orders the cash is known.
-    if isinstance(book, ShareTable):
-        return shares_text(book.shares, book.cash or 0.0, book.stop)
-    return positions_text(book.positions, book.cash or 0.0)

@@ -9,7 +9,8 @@ import polars as pl
 
 from flatwater_trading.recipe.paper import Evening, read_journal
 from flatwater_trading.recipe.sections import equity_chart
-from flatwater_trading.recipe.tear_sheet import CHAMPION, tear_sheet
+from flatwater_trading.recipe.tear_sheet import tear_sheet
+from flatwater_trading.recipe.trader_names import CHAMPION
 from flatwater_watch.errors import DataError
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater_watch.pages.document import document

@@ -8,7 +8,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 
@@ -52,6 +52,44 @@ class Portfolio:
     cash: float | None = None
     """Money of the account besides the positions; None if the file has no row of cash."""
 
+    @property
+    def held(self) -> dict[str, float]:
+        """Shares by instrument."""
+        return {position.instrument: position.shares for position in self.positions}
+
+    @property
+    def text(self) -> str:
+        """The text of the table."""
+        text = io.StringIO()
+        # restval: the row of cash has no other cells.
+        table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+        table.writeheader()
+        for position in self.positions:
+            table.writerow(asdict(position) | {"instrument": spreadsheet_cell(position.instrument)})
+        table.writerow({"instrument": CASH, "shares": self.cash})
+        return text.getvalue()
+
+    def multiply_shares(self, factors: Mapping[str, float], *, has_entry_prices: bool) -> "Portfolio":
+        """Return the positions with the shares of each instrument times its factor; 1 for others.
+
+        If `has_entry_prices`, prices of purchases are divided by the factor: those of a file that was adjusted as a
+        whole are, prices as traded stay those of their own day.
+        """
+        positions = []
+        for position in self.positions:
+            factor = factors.get(position.instrument, 1.0)
+            price = position.entry_price / factor if has_entry_prices else position.entry_price
+            positions.append(replace(position, shares=position.shares * factor, entry_price=price))
+        return Portfolio(tuple(positions), self.cash)
+
+    def write(self, file: Path) -> None:
+        """Write the table to a file, atomically.
+
+        Raises:
+            RunError: `file` cannot be written, or exists and is not a table of positions.
+        """
+        replace_output(file, self.text.encode(), POSITIONS)
+
 
 def read_positions(file: Path) -> Portfolio:
     """Read the positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
@@ -67,12 +105,39 @@ def read_positions(file: Path) -> Portfolio:
 class ShareTable:
     """Shares, cash and the stop of an account of target weights before a day."""
 
-    shares: Mapping[str, float]
+    held: Mapping[str, float]
     """Shares by instrument; below 0 if they are sold short."""
     cash: float | None
     """Money of the account besides the shares; None if the file has no row of cash."""
     stop: StopRecord | None
     """Record of the stop; None if the file has no row of the highest equity."""
+
+    @property
+    def text(self) -> str:
+        """The text of the table; the cash must be known."""
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(SHARE_COLUMNS)
+        # repr: the shortest text that is read as the same number.
+        table.writerows((spreadsheet_cell(name), repr(count)) for name, count in self.held.items())
+        table.writerow((CASH, repr(self.cash)))
+        if self.stop is not None:
+            table.writerow((PEAK, repr(self.stop.peak)))
+            if self.stop.since:
+                table.writerow((SINCE, self.stop.since))
+        return text.getvalue()
+
+    def multiply_shares(self, factors: Mapping[str, float], *, has_entry_prices: bool) -> "ShareTable":  # noqa: ARG002  (it has none)
+        """Return the shares of each instrument times its factor; 1 for others."""
+        return replace(self, held={name: count * factors.get(name, 1.0) for name, count in self.held.items()})
+
+    def write(self, file: Path) -> None:
+        """Write the table to a file, atomically.
+
+        Raises:
+            RunError: `file` cannot be written, or exists and is not a table of shares.
+        """
+        replace_output(file, self.text.encode(), SHARES)
 
 
 def read_shares(file: Path) -> ShareTable:
@@ -98,30 +163,6 @@ def read_shares(file: Path) -> ShareTable:
         else:
             shares[name] = _parse_number(cell_name, row["shares"], SHORT_OR_LONG)
     return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=stop_day))
-
-
-def write_shares(file: Path, shares: Mapping[str, float], cash: float, stop: StopRecord | None) -> None:
-    """Write shares, cash and the record of a stop to a file, atomically.
-
-    Raises:
-        RunError: `file` cannot be written, or exists and is not a table of shares.
-    """
-    replace_output(file, shares_text(shares, cash, stop).encode(), SHARES)
-
-
-def shares_text(shares: Mapping[str, float], cash: float, stop: StopRecord | None) -> str:
-    """Return shares, cash and the record of a stop as the text of a table."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(SHARE_COLUMNS)
-    # repr: the shortest text that is read as the same number.
-    table.writerows((spreadsheet_cell(name), repr(count)) for name, count in shares.items())
-    table.writerow((CASH, repr(cash)))
-    if stop is not None:
-        table.writerow((PEAK, repr(stop.peak)))
-        if stop.since:
-            table.writerow((SINCE, stop.since))
-    return text.getvalue()
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict[str, str | None]]], float | None]:
@@ -205,24 +246,3 @@ def spreadsheet_cell(name: str) -> str:
 def name_in_cell(text: str) -> str:
     """Return the name that `spreadsheet_cell` wrote as this cell; a cell without its apostrophe stays as it is."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
-
-
-def write_positions(file: Path, positions: Sequence[Position], cash: float) -> None:
-    """Write positions and cash to a file, atomically.
-
-    Raises:
-        RunError: `file` cannot be written, or exists and is not a table of positions.
-    """
-    replace_output(file, positions_text(positions, cash).encode(), POSITIONS)
-
-
-def positions_text(positions: Sequence[Position], cash: float) -> str:
-    """Return positions and cash as the text of a table."""
-    text = io.StringIO()
-    # restval: the row of cash has no other cells.
-    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    table.writeheader()
-    for position in positions:
-        table.writerow(asdict(position) | {"instrument": spreadsheet_cell(position.instrument)})
-    table.writerow({"instrument": CASH, "shares": cash})
-    return text.getvalue()

@@ -239,7 +239,7 @@ def play_planned_actions(
     days = planned_actions.actions_or_hidden.shape[2]
     simulator = make_simulator(setup, market, batch=1, days=days)
     slice_play = SlicePlay(setup, market, simulator, planned_actions, actor)
+    # Without `plan_`: the actions are planned already.
     slice_play.begin_(first_row)
-    # Without `encode_`: the actions are planned already.
     slice_play.play_()
     return simulator

@@ -24,37 +24,29 @@ MAXIMUM_PRICES = 12
 """Instruments whose closes a run's folder keeps for its page."""
 
 
-def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write the tables and the result of a run, each file atomically.
-
-    Args:
-        panel: panel that was played, for dates and names.
-        score: score of the days that were played.
-        result: result of `as_json`.
-        folder: folder of the run.
-    """
-    tables = TraderFolder.from_folder(folder)
-    write_frame(pl.DataFrame(score.trades), tables.trades)
-    write_frame(prices_frame(panel, score), tables.prices)
-    write_frame(equity_frame(panel, score), tables.equity)
-    write_frame(sheet_frame(panel, score), tables.sheet)
-    write_json(result, folder.result)
-
-
-def write_holdout(
-    panel: Panel, played_days: PlayedDays, trades: pl.DataFrame, result: Mapping[str, Any], folder: RunFolder
-) -> None:
-    """Write tables and result of the holdout days, which a study pools. holdout.json comes last: it marks completion.
+def write_result(panel: Panel, played_days: PlayedDays, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """Write tables and result of a run's validation days, each file atomically.
 
     Args:
         panel: panel that was played, for dates.
         played_days: results of the days that were played.
-        trades: trades of the champion.
-        result: result of `as_json`.
+        result: the results as plain values.
         folder: folder of the run.
     """
     tables = TraderFolder.from_folder(folder)
-    write_frame(trades, tables.holdout_trades)
+    write_frame(played_days.trades, tables.trades)
+    write_frame(equity_frame(panel, played_days), tables.equity)
+    write_frame(sheet_frame(panel, played_days), tables.sheet)
+    write_json(result, folder.result)
+
+
+def write_holdout(panel: Panel, played_days: PlayedDays, result: Mapping[str, Any], folder: RunFolder) -> None:
+    """Write tables and result of the holdout days, which a study pools. holdout.json comes last: it marks completion.
+
+    The arguments are those of `write_result`.
+    """
+    tables = TraderFolder.from_folder(folder)
+    write_frame(played_days.trades, tables.holdout_trades)
     write_frame(equity_frame(panel, played_days), tables.holdout_equity)
     write_frame(sheet_frame(panel, played_days), tables.holdout_sheet)
     write_json({**result, "chance": played_days.chance.tolist()}, folder.holdout)
@@ -155,19 +147,15 @@ NOTES = {
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and closes of the instruments that the champion traded most; NaN on days without a close."""
     rows = slice(score.days.first, score.days.stop)
-    traded_instruments = list(score.trades["instrument"])
+    traded_instruments = score.trades["instrument"].to_list()
     # Equal counts are ordered by name, as the order of a set differs between runs. An instrument named `date` is left
     # out below, as its column would replace the dates.
     most_traded = sorted(set(traded_instruments), key=lambda name: (-traded_instruments.count(name), name))[
         :MAXIMUM_PRICES
     ]
-    closes = panel.feature("close")[rows]
-    known_closes = np.where(panel.valid[rows], closes, np.nan)
-    columns = {
-        name: known_closes[:, panel.instruments.index(name)].astype(np.float64)
-        for name in most_traded
-        if name != "date"
-    }
+    names = [name for name in most_traded if name != "date"]
+    closes = panel.closes(np.array([panel.instruments.index(name) for name in names], dtype=np.int64))[rows]
+    columns = dict(zip(names, closes.T.astype(np.float64, order="C"), strict=True))
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 

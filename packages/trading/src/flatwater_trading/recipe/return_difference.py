@@ -58,10 +58,11 @@ class ReturnDifference:
         return f"{verdict} ({mean} a year, {INTERVAL_COVERAGE:.0%} interval {low} to {high})"
 
 
-def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
-    """Return the change of each period, as a fraction."""
-    curve = equity.double().cpu().numpy()
-    return np.asarray(np.diff(curve) / curve[:-1])
+def period_returns(equity: Float[Tensor, " D1"] | np.ndarray) -> np.ndarray:
+    """Return the change of each period, as a fraction; NaN or infinite after a period without equity."""
+    curve = equity.double().cpu().numpy() if isinstance(equity, Tensor) else equity
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.diff(curve) / curve[:-1])
 
 
 def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a_year: int) -> ReturnDifference:

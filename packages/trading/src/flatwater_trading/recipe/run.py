@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, require_fit
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_step_alarms
@@ -32,7 +30,7 @@ from flatwater_trading.recipe.fitting_lengths import shorten_traders, with_fitti
 from flatwater_trading.recipe.market import build_run_market
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.purchase_rules import RuleChoice, candidate_count, choose_rule, with_rule
-from flatwater_trading.recipe.result import as_json, write_holdout, write_result
+from flatwater_trading.recipe.result import as_json, prices_frame, write_holdout, write_result
 from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
@@ -43,6 +41,7 @@ from flatwater_trading.recipe.run_panel import (
 )
 from flatwater_trading.recipe.score import ChampionEvaluation, ChampionScore, score_champion
 from flatwater_trading.recipe.successor import take_over_
+from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.workers import TraderWorkers
 from flatwater_trading.training.executor import LocalTileExecutor, TileExecutor
 from flatwater_trading.training.lessons import purchase_rows
@@ -63,23 +62,18 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     skipped_counts = {
         f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count
     }
-    judged_slices = run.scores.judged
-    # The champion's row is the last of each column.
-    *trades, champion_trades = judged_slices["trades"].sum(1).tolist()
-    *refused_shares, champion_refused = judged_slices["refused"].mean(1).tolist()
-    *activity, champion_activity = run.scores.activity.tolist()
+    # The champion's number is the last of each.
+    trades = values_by_agent(run.scores.judged["trades"].sum(1).tolist())
+    refused_shares = values_by_agent(run.scores.judged["refused"].mean(1).tolist())
+    activity = values_by_agent(run.scores.activity.tolist())
     return [
         *panel_alarms(round_, column_sums),
         *array_alarms(round_, weights),
         *metric_alarms(round_, dict(metrics)),
         *skipped_step_alarms(round_, skipped_counts, config.learner.own.updates * len(learner.trained)),
-        *population_alarms(
-            constant_policy_alarms(round_, values_by_agent(activity, champion_activity)), config.population.size
-        ),
-        *population_alarms(no_trade_alarms(round_, values_by_agent(trades, champion_trades)), config.population.size),
-        *population_alarms(
-            refused_order_alarms(round_, values_by_agent(refused_shares, champion_refused)), config.population.size
-        ),
+        *population_alarms(constant_policy_alarms(round_, activity), config.population.size),
+        *population_alarms(no_trade_alarms(round_, trades), config.population.size),
+        *population_alarms(refused_order_alarms(round_, refused_shares), config.population.size),
     ]
 
 
@@ -162,13 +156,15 @@ class ErlRun(WorkersRun):
         return self._play_split(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
-        """Play the validation days; write result.json, trades and equity."""
-        write_result(self.panel, *self._play_split(holdout=False), folder)
+        """Play the validation days; write result.json, and the tables of prices, trades, equity and daily numbers."""
+        score, result = self._play_split(holdout=False)
+        write_frame(prices_frame(self.panel, score), TraderFolder.from_folder(folder).prices)
+        write_result(self.panel, score, result, folder)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
         score, result = self._play_split(holdout=True)
-        write_holdout(self.panel, score, pl.DataFrame(score.trades), result, folder)
+        write_holdout(self.panel, score, result, folder)
         return result
 
     def _play_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
@@ -209,19 +205,19 @@ def compose(config: ErlRunConfig) -> ErlRun:
         refuse_nodes(plan.nodes)
     else:
         require_fit(plan)
-    run_market = build_run_market(config, panel, device)
-    is_private = bool(run_market.private_reason)
+    market, private_reason = build_run_market(config, panel, device)
+    is_private = bool(private_reason)
     is_planned_private = not plan.mapped
     if is_private != is_planned_private:
         plan = plan_erl(config, panel, device, private=is_private)
         if not config.start_over_budget:
             require_fit(plan)
-    setup = build_setup(config, run_market.market, run_market.splits, device)
-    run = allocate_planned_state(lambda: build_erl(setup, run_market.market), plan)
+    setup = build_setup(config, market, config.split(len(panel.dates)), device)
+    run = allocate_planned_state(lambda: build_erl(setup, market), plan)
     executor: TileExecutor = (
         TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
     )
-    return ErlRun(config, plan, build_trainer(setup, run, executor), panel, run_market.private_reason)
+    return ErlRun(config, plan, build_trainer(setup, run, executor), panel, private_reason)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

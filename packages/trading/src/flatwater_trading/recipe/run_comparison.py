@@ -10,15 +10,16 @@ from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
 from flatwater.reports.records import RunRecords
 from flatwater_trading.panel.calendar import infer_calendar
-from flatwater_trading.recipe.comparison import MARKET
 from flatwater_trading.recipe.return_difference import (
     MINIMUM_PERIODS,
     OTHER_MARKET_NOTE,
     estimate_difference,
     is_same_market,
+    period_returns,
 )
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
+from flatwater_trading.recipe.trader_names import EQUAL_WEIGHT
 from flatwater_watch.pages.chart import Axis, Chart
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
@@ -54,7 +55,9 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     difference = estimate_difference(*returns, a_year=calendar.a_year)
     # A run of traders and one of target weights name their costs differently, so only their results show whether they
     # have paid the same.
-    market_returns = [period_returns(table[MARKET].to_numpy()) for table in tables if MARKET in table.columns]
+    market_returns = [
+        period_returns(table[EQUAL_WEIGHT].to_numpy()) for table in tables if EQUAL_WEIGHT in table.columns
+    ]
     has_other_market = len(market_returns) == len(tables) and not is_same_market(*market_returns)
     return Difference(
         asdict(difference),
@@ -63,12 +66,6 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         difference.comparison_phrase,
         note=OTHER_MARKET_NOTE if has_other_market else "",
     )
-
-
-def period_returns(equity: np.ndarray) -> np.ndarray:
-    """Return the change of each period, as a fraction; NaN or infinite after a period without equity."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.diff(equity) / equity[:-1])
 
 
 def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) -> list[Chart]:

@@ -3,33 +3,27 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
+import polars as pl
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.state.random import generator
-from flatwater_trading.market import equity_measures
 from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary, purchases_by_day, trade_columns, traded_by_day
+from flatwater_trading.market.score_rules import oracle_scores, play_rule_, ridge_bytes, score_rules
 from flatwater_trading.market.simulator import Simulator, reset_, step_
-from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, yardstick_rules
-from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACTION_PARTS
-from flatwater_trading.recipe.benchmark import Benchmark
 from flatwater_trading.recipe.comparison import (
-    CHAMPION,
-    CHANCE,
-    MARKET,
-    ORACLE,
     RANDOM_TRADERS,
+    DaysToPlay,
     PlayedDays,
-    compare_to_yardsticks,
+    compare_champion,
+    measure_curve,
     oracle_sentence,
-    simple_rules,
 )
 from flatwater_trading.recipe.occlusion import find_effects
 from flatwater_trading.recipe.purchase_checks import (
@@ -47,6 +41,7 @@ from flatwater_trading.recipe.purchase_rules import (
     with_rule,
 )
 from flatwater_trading.recipe.score_analysis import analyse_scores
+from flatwater_trading.recipe.trader_names import CHAMPION, CHANCE, EQUAL_WEIGHT, ORACLE
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -57,24 +52,15 @@ PRICE_TABLES_PER_RULE = 6
 """Tables of all prices in double precision that a rule holds at a time."""
 
 
-@dataclass(frozen=True)
-class ChampionEvaluation:
-    """Days for the champion and the baselines to play, with panel, market, actor and settings."""
+@dataclass(frozen=True, kw_only=True)
+class ChampionEvaluation(DaysToPlay):
+    """Days for a champion of traders to play, with market, actor and settings; the last settlement days only close."""
 
     setup: ErlSetup
-    panel: Panel
     market: Market
     """Market of the panel."""
     actor: Float[Tensor, "1 n"]
     """The champion's weights."""
-    days: Days
-    """Rows of the panel that are played; the last settlement days only close."""
-    learned_rows: range
-    """Rows that ridge regression is fitted to."""
-    truth: np.ndarray[Any, Any] | None
-    """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
-    benchmark: Benchmark | None
-    """Price that is bought and held, against which alpha and beta are measured; None for equal weights."""
     settings_rule: TradeConfig | None = None
     """The rule of the settings, if another was chosen: the champion's choices are played by it as well."""
 
@@ -90,10 +76,8 @@ class ChampionEvaluation:
 
 @dataclass(frozen=True)
 class ChampionScore(PlayedDays):
-    """The result of consecutive days, with the champion's trades."""
+    """The result of consecutive days, with what the champion's decisions follow from, and checks of its purchases."""
 
-    trades: dict[str, np.ndarray[Any, Any]]
-    """The champion's trade log, as columns."""
     effects: dict[str, float]
     """Feature -> mean change of the coefficients without it: see `occlusion.find_effects`."""
     column_effects: dict[str, float]
@@ -134,40 +118,38 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
     rule_envs = _play_rules(evaluation)
     curves = {
-        "champion": champion.logs.equity[0],
+        CHAMPION: champion.logs.equity[0],
         "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
-        "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
+        EQUAL_WEIGHT: equal_weight(market, days.first, days.stop, env_config.account),
         **_benchmark_equity(evaluation),
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
-        "random": random_traders.logs.equity[median],
+        CHANCE: random_traders.logs.equity[median],
     }
-    other_names = [name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}]
+    measures_of_trades = {
+        name: _measure_env(env, env_config, a_year) for name, env in {CHAMPION: champion, **rule_envs}.items()
+    }
+    measures_of_trades[CHANCE] = {name: float(value.median()) for name, value in random.items()}
+    market_curve = curves[evaluation.benchmark_trader]
+    # What is bought and held is invested whole, and has no measures of trades.
     rows = {
-        "champion": _measure_env(champion, env_config, a_year),
-        **{name: _measure_curve(curves[name], a_year) for name in other_names},
-        **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
-        "random": {name: float(value.median()) for name, value in random.items()},
+        name: measure_curve(curve, market_curve, a_year) | measures_of_trades.get(name, {"exposure": 1.0})
+        for name, curve in curves.items()
     }
-    benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
-    effects = find_effects(setup, market, evaluation.actor, days)
+    feature_effects, column_effects = find_effects(setup, market, evaluation.actor, days)
     unit, first_row = panel.calendar.unit, evaluation.first
     return ChampionScore(
         days=days,
-        comparison=compare_to_yardsticks(
-            curves,
-            random["total_return"],
-            trained_player=CHAMPION,
-            yardsticks=simple_rules(curves),
-            a_year=a_year,
-        ),
-        rows={name: row | _measure_market(curves[name], curves[benchmark], a_year) for name, row in rows.items()},
+        comparison=compare_champion(curves, random["total_return"], a_year=a_year),
+        rows=rows,
         equity=curves,
         chance=random["total_return"],
-        benchmark=benchmark,
+        benchmark=evaluation.benchmark_trader,
         **_daily_numbers(evaluation, champion, scores),
-        trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
-        effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
-        column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
+        trades=pl.DataFrame(
+            trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates)
+        ),
+        effects=dict(zip(setup.config.observation_features, feature_effects.tolist(), strict=True)),
+        column_effects=dict(zip(panel.instruments, column_effects.tolist(), strict=True)),
         holding_times=play_holding_times(setup, market, actions, evaluation.actor, first_row=first_row, unit=unit),
         settings_rule_return=_settings_rule_return(evaluation, actions),
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
@@ -246,7 +228,7 @@ def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
     setup, market, true_returns = evaluation.setup, evaluation.market, evaluation.truth
     simulators = {}
     # Name -> function that computes the rule's scores.
-    rules = yardstick_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
+    rules = score_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
     if true_returns is not None:
         rules[ORACLE] = lambda: oracle_scores(true_returns, setup.config.env)
     for name, scores in rules.items():
@@ -269,24 +251,6 @@ def _begin_episodes_(evaluation: ChampionEvaluation, env: Simulator, batch: int)
 def _measure_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
     """Return the measures of the only episode in `env`, by name."""
     return {name: float(value[0]) for name, value in episode_summary(env, config, a_year).items()}
-
-
-def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
-    """Return Sortino and Calmar ratio of an equity curve, and its alpha and beta to the market's curve."""
-    alpha, beta = equity_measures.alpha_beta(curve, market, a_year)
-    risk = {"sortino": equity_measures.sortino(curve, a_year), "calmar": equity_measures.calmar(curve, a_year)}
-    measures = risk | {"alpha": alpha, "beta": beta}
-    return {name: float(value) for name, value in measures.items()}
-
-
-def _measure_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
-    """Measure an equity curve that is bought and held: its exposure is 1, and it has no measures of trades."""
-    return {
-        "total_return": float(equity_measures.total_return(curve)),
-        "sharpe": float(equity_measures.sharpe(curve, a_year)),
-        "drawdown": float(equity_measures.drawdown(curve)),
-        "exposure": 1.0,
-    }
 
 
 def score_extra_bytes(market: Market) -> int:

@@ -18,7 +18,6 @@ from flatwater.rundir.results import damaged_file_error
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.recipe.behaviour import (
     PERIOD_COLUMNS,
-    REFERENCE_TRADER,
     calendar_of_equity,
     describe_habits,
     period_rows,
@@ -28,6 +27,7 @@ from flatwater_trading.recipe.behaviour import (
 from flatwater_trading.recipe.rule_tables import rule_blocks
 from flatwater_trading.recipe.tables import EQUITY, PRICES, SHEET, TRADES, TraderFolder, read_equity, read_table
 from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
+from flatwater_trading.recipe.trader_names import EQUAL_WEIGHT
 from flatwater_watch.pages.blocks import Block, FoldedBlock, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, round_axis
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS, largest_values
@@ -185,7 +185,7 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
     # Tables of other versions and edited tables may lack columns: blocks that need them are left out.
     has_holding_times = {"instrument", "exit_date"} <= set(trades.columns)
     # The first row of an equity is the opening cash, so one row has no day.
-    if has_holding_times and equity is not None and len(equity) > 1 and REFERENCE_TRADER in equity.columns:
+    if has_holding_times and equity is not None and len(equity) > 1 and EQUAL_WEIGHT in equity.columns:
         yield Paragraph(describe_habits(trades, equity), "reading")
         yield positions_chart(trades)
         yield Table(PERIOD_COLUMNS, period_rows(trades, equity))

@@ -9,13 +9,13 @@ import polars as pl
 
 from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater_trading.panel.calendar import Calendar
-from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, calendar_of_equity
+from flatwater_trading.recipe.behaviour import calendar_of_equity
 from flatwater_trading.recipe.score_analysis import HorizonScore, read_horizons
+from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT
 from flatwater_watch.pages.blocks import Block, FoldedBlock, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
-CHAMPION = "champion"
 MINIMUM_WINDOW = 8
 """Fewest rows of a rolling number."""
 MINIMUM_DEVIATION = 1e-7
@@ -40,9 +40,9 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
     if len(equity) <= MINIMUM_WINDOW:
         yield Paragraph("There are too few days for a tear sheet.", "missing")
         return
-    calendar, benchmark = calendar_of_equity(equity), result.get("benchmark", REFERENCE_TRADER)
+    calendar, benchmark = calendar_of_equity(equity), result.get("benchmark", EQUAL_WEIGHT)
     if benchmark not in equity.columns:
-        benchmark = REFERENCE_TRADER
+        benchmark = EQUAL_WEIGHT
     # The table may be edited, or of another version: without a benchmark the champion is drawn alone.
     has_benchmark = benchmark in equity.columns and equity[benchmark].dtype.is_numeric()
     traders = [CHAMPION, *([benchmark] if has_benchmark else [])]

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from flatwater.algorithms.api import find_algorithm
 from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.envs.world import Array
 from flatwater.memory.planner import Plan, require_fit
@@ -21,20 +20,19 @@ from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
 from flatwater_trading.market.orders import Holding, MarketClose, Orders, Position, decide_orders, split_due_positions
 from flatwater_trading.panel.features import find_features, observed_features
-from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, training_statistics, write_observations_
+from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, normalise_panel, training_statistics
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.panel.traded_closes import traded_closes
-from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
+from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor
 from flatwater_trading.recipe.backtest import Backtest, find_days, play_backtest
 from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.recipe.use_plan import measure_rule_choice, panel_sizes, plan_backtest, plan_orders
+from flatwater_trading.recipe.use_plan import measure_rule_choice, panel_sizes, plan_use
 from flatwater_trading.training.config import ChoiceConfig, ErlConfig
 from flatwater_trading.training.play import to_orders
-from flatwater_trading.training.setup import build_setup
+from flatwater_trading.training.setup import build_networks
 from flatwater_trading.training.state import has_champion
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.json_values import convert_to_type
@@ -71,7 +69,7 @@ class TraderModule(nn.Module):
     ) -> Float[Tensor, "B K 2"]:
         """Return coefficient and sale target, in percent, of each instrument on each day; `features` are unscaled."""
         scaled_features = (features - self.mean) / self.deviation
-        # The steps of `write_observations_` in the same order, in float64 up to the clip: observations are bit-equal.
+        # The steps of `normalise_panel` in the same order, in float64 up to the clip: observations are bit-equal.
         scaled_features = torch.nan_to_num(scaled_features, nan=0.0, posinf=0.0, neginf=0.0)
         windows = scaled_features.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
         account_block = None if account is None else account[None]
@@ -264,12 +262,10 @@ class Trader(PanelPolicy):
         money = self.sizing_cash(cash, positions, "positions")
         panel = self.align_traded_panel(prices, raw_prices)
         require_fit(self.plan_orders(panel, budget))  # raises if the plan does not fit
-        observations, market = self.observe_market(panel)
-        close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
+        market = self.observe_market(panel)
+        close = MarketClose(market, panel, self.config)
         sales, holdings = split_due_positions(close, positions)
-        # A batch of one day.
-        windows = self._newest_window(observations)[None]
-        action = self._compute_orders(windows, self._account_block(holdings))[0]
+        action = self._compute_orders(self._newest_window(market), self._account_block(holdings))
         return decide_orders(close, action, sales, holdings, money)
 
     def reasons(
@@ -291,9 +287,10 @@ class Trader(PanelPolicy):
         """
         panel = self.align_panel(prices)
         require_fit(self.plan_orders(panel, budget))  # raises if the plan does not fit
-        observations, _ = self.observe_market(panel)
+        window = self._newest_window(self.observe_market(panel))
         column, investable_index = self.instruments.index(instrument), self.investable.index(instrument)
-        occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
+        account = self._account_block(orders.holdings)
+        occlusion = OcclusionDay(self.actor, self._params, self.config.trade, window, account)
         # Columns of the panel are hidden, but only instruments that can be bought have a coefficient.
         coefficient = occlusion.all_coefficients()[investable_index]
         other_columns = [n for n in range(len(self.instruments)) if n != column]
@@ -303,9 +300,6 @@ class Trader(PanelPolicy):
         names = [*self.features, *(self.instruments[n] for n in other_columns)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
-
-    def _make_occlusion(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> OcclusionDay:
-        return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Prices) -> Float[Tensor, "N C F"]:
         """Return the unscaled features of the days that a decision on the newest day sees, NaN if missing.
@@ -323,11 +317,11 @@ class Trader(PanelPolicy):
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan the memory of deciding on the newest day of a panel, and of explaining the decision."""
-        return plan_orders(self.settings, panel, budget, choice_bytes=self.choice_bytes)
+        return plan_use(self.settings, panel, budget, choice_bytes=self.choice_bytes)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:
         """Plan the memory of playing days of a panel against the baselines."""
-        return plan_backtest(self.settings, panel, days, budget, choice_bytes=self.choice_bytes)
+        return plan_use(self.settings, panel, budget, days=days, choice_bytes=self.choice_bytes)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
         """Find the rows that are played; see `backtest`."""
@@ -343,14 +337,13 @@ class Trader(PanelPolicy):
         """Play the days that `find_days` gave against the baselines; without `benchmark`, with that of the settings."""
         return play_backtest(self, panel, days, truth, benchmark or panel_benchmark(self.settings.benchmark, panel))
 
-    def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
-        """Return the observations [N, T, F'] and the market of a panel that `align_panel` gave."""
-        observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
-        write_observations_(observations, panel, self.features, self.statistics)
-        return observations, build_market(panel, observations, torch.device("cpu"), self.config.account)
+    def observe_market(self, panel: Panel) -> Market:
+        """Return the market, with the trader's observations, of a panel that `align_panel` gave."""
+        observations = normalise_panel(panel, self.features, self.statistics)
+        return build_market(panel, observations, torch.device("cpu"), self.config.account)
 
-    def _newest_window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
-        return observations[:, -self.config.episode.context :]
+    def _newest_window(self, market: Market) -> Float[Tensor, "N C F"]:
+        return market.observations[:, -self.config.episode.context :]
 
     def _account_block(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
         """Return the account as the trader sees it; None if it sees none.
@@ -366,18 +359,14 @@ class Trader(PanelPolicy):
             block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed_share, gain])
         return block
 
-    def _compute_orders(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
-        """Return the orders for normalised windows, each a coefficient and a sale target in percent.
-
-        Args:
-            windows: observations of B days.
-            account: account block [1, 1, K, 3] of all these days; None if the trader sees none.
-        """
-        # Axis 0 is the population: here one member.
+    def _compute_orders(
+        self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None
+    ) -> Float[Tensor, "K 2"]:
+        """Return coefficient and sale target, in percent, of each instrument on a day, from its normalised window."""
+        # The first axes are members and days, one of each.
         with torch.no_grad():
-            block = None if account is None else account.expand(1, len(windows), -1, -1)
-            action = self.actor(self._params, MarketObs(windows[None], block))
-        return to_orders(self.config.trade, action[0])
+            action = self.actor(self._params, MarketObs(window[None, None], account))
+        return to_orders(self.config.trade, action[0])[0]
 
 
 def _copy_as_array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
@@ -409,15 +398,14 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     panel, config, setup = run.panel, run.config, run.setup
     # The champion's row is the last. A copy: the run may train on and write another champion into this row.
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
-    cpu = torch.device("cpu")
     # Built for the CPU, wherever the run is, as networks have column numbers as tensors.
-    actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
+    actor, _ = build_networks(config, len(panel.instruments), run.trainer.run.market.investable.cpu())
     return Trader(
         settings=trader_settings(config, run.choose_rule().chosen),
         provenance=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
-        investable=tuple(panel.instruments[n] for n in panel.investable),
-        statistics=training_statistics(panel, config.observation_features, range(setup.splits.train.stop)),
+        investable=panel.investable_names,
+        statistics=training_statistics(panel, config.observation_features, setup.splits.train.stop),
         actor=actor,
         weights=weights,
         folder=folder,
@@ -453,18 +441,8 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         raise ValueError(f"{MEAN}, {DEVIATION}: expected [{len(names)}, {len(features)}], instruments x features")
     # The check above has refused None; the condition is for the type checker.
     mean, deviation = (scale.double().numpy() for scale in scales if scale is not None)
-    trade = settings.env.trade
-    actor, _ = build_trader(
-        settings.net,
-        context=settings.env.episode.context,
-        features=len(features),
-        columns=len(names),
-        investable=torch.tensor([names.index(name) for name in header_values.investable]),
-        sees_account=settings.env.account_observation,
-        # As in `build_setup`: the threshold in [-1, 1].
-        threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
-        is_gaussian=find_algorithm(settings.learner).gaussian,
-    )
+    investable = torch.tensor([names.index(name) for name in header_values.investable])
+    actor, _ = build_networks(settings, len(names), investable)
     return Trader(
         settings=settings,
         provenance=header_values.past,

@@ -15,7 +15,7 @@ from flatwater.nets.stack import views
 from flatwater.runs.phase_measurement import phase_bytes
 from flatwater.runs.planning import META, plan_policy_use
 from flatwater.state.tree import nbytes
-from flatwater_trading.market.cost_rates import RATE_TABLES
+from flatwater_trading.market.cost_rates import rate_bytes
 from flatwater_trading.market.market import Market, outline_market
 from flatwater_trading.panel.normalise import BLOCK_BYTES
 from flatwater_trading.panel.panel import Panel
@@ -47,39 +47,31 @@ class PanelSizes:
     investable: int
 
 
-def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *, choice_bytes: int = 0) -> Plan:
-    """Plan the memory to decide on the newest day of a panel, and to explain the decision.
-
-    Args:
-        settings: settings of the trader.
-        panel: panel with the trader's columns; only its sizes are read.
-        budget: memory that the command may take; None for 90 % of the tightest limit.
-        choice_bytes: bytes of `measure_rule_choice`; 0 if no rule was to be chosen.
-
-    Raises:
-        ConfigError: the budget cannot be read as an amount of memory.
-    """
-    phases = {CHOOSE: choice_bytes, **_phases_of_orders(settings, panel_sizes(panel))}
-    return _plan_use("orders", settings, panel, budget, phases)
-
-
-def plan_backtest(
-    settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None, *, choice_bytes: int = 0
+def plan_use(
+    settings: ErlConfig, panel: Panel, budget: str | None = None, *, days: Days | None = None, choice_bytes: int = 0
 ) -> Plan:
-    """Plan the memory to play days of a panel against the baselines.
+    """Plan the memory to decide on the newest day of a panel and to explain the decision, or to play days of it.
 
     Args:
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
-        days: rows that are played.
         budget: memory that the command may take; None for 90 % of the tightest limit.
+        days: rows that are played against the baselines; None for a decision.
         choice_bytes: bytes of `measure_rule_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    phases = {CHOOSE: choice_bytes, **_phases_of_backtest(settings, panel_sizes(panel), days)}
-    return _plan_use("backtest", settings, panel, budget, phases)
+    sizes = panel_sizes(panel)
+    phases = _phases_of_orders(settings, sizes) if days is None else _phases_of_backtest(settings, sizes, days)
+    _, market, _ = _trader_without_values(settings, sizes)
+    return plan_policy_use(
+        "orders" if days is None else "backtest",
+        {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},
+        {CHOOSE: choice_bytes, **phases},
+        budget=budget,
+        mapped=panel.mapped_bytes,
+    )
 
 
 @lru_cache(maxsize=CACHED_MEASUREMENTS)
@@ -137,11 +129,10 @@ def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> M
 
 def _read_bytes(market: Market) -> dict[str, int]:
     """Return the peak bytes of NumPy arrays while prices are read and normalised, under the name of this phase."""
-    # Numbers are of 8 bytes. The tables of rates are empty if all costs are in proportion to the value.
-    rate_bytes = RATE_TABLES * 8 * market.share_rate.numel()
-    # As many tables of prices as a simple rule holds.
+    # As many tables of prices, in double precision, as a simple rule holds.
     price_bytes = PRICE_TABLES_PER_RULE * 8 * market.close.numel()
-    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + price_bytes + rate_bytes}
+    # The tables of rates are empty if all costs are in proportion to the value.
+    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + price_bytes + rate_bytes(market.share_rate.numel())}
 
 
 def _trader_without_values(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
@@ -159,23 +150,3 @@ def _trader_without_values(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlS
     splits = Splits(train=all_days, validation=all_days, holdout=all_days)
     setup = build_setup(settings, market, splits, META, device_type="cpu")
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
-
-
-def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
-    """Return the plan of a command that uses a trader: bytes of its market, of its phases and of the mapped panel.
-
-    Args:
-        use: name of the command, for messages.
-        settings: settings of the trader.
-        panel: panel with the trader's columns.
-        budget: memory that may be taken; None for 90 % of the tightest limit.
-        phases: most bytes of each phase.
-    """
-    _, market, _ = _trader_without_values(settings, panel_sizes(panel))
-    return plan_policy_use(
-        use,
-        {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},
-        phases,
-        budget=budget,
-        mapped=panel.mapped_bytes,
-    )

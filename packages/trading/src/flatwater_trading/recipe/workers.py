@@ -51,14 +51,13 @@ class TraderService(WorkerService):
         device = torch.device("cpu")
         if panel.fingerprint != assignment.fingerprint:
             raise RunError(f"the panel {assignment.config.panel} is another one than when the run began")
-        run_market = build_run_market(assignment.config, panel, device)
-        self._setup = build_setup(
-            assignment.config, run_market.market, run_market.splits, device, share=assignment.share
-        )
-        self._run = build_erl(self._setup, run_market.market)
+        config = assignment.config
+        market, private_reason = build_run_market(config, panel, device)
+        self._setup = build_setup(config, market, config.split(len(panel.dates)), device, share=assignment.share)
+        self._run = build_erl(self._setup, market)
         self._learning = make_learning(self._setup, self._run)
         # A market that could not be mapped is a copy of this process, so its tensors count as the worker's memory.
-        self.set_measured_state_(self._run, () if run_market.private_reason else assignment.mapped)
+        self.set_measured_state_(self._run, () if private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
         """Write the members' rows, and the counts of the tally, which sums numbers of the updates.

@@ -16,7 +16,6 @@ from flatwater.config.mappings import flat_settings, from_mapping, to_mapping
 from flatwater.config.toml import read_toml
 from flatwater.metrics.short_numbers import nonzero_percent
 from flatwater.recipe import NoDifferenceError
-from flatwater_trading.recipe.comparison import CHAMPION
 from flatwater_trading.recipe.return_difference import (
     INTERVAL_COVERAGE,
     MINIMUM_PERIODS,
@@ -24,10 +23,11 @@ from flatwater_trading.recipe.return_difference import (
     ReturnDifference,
     estimate_difference,
     is_same_market,
+    period_returns,
 )
-from flatwater_trading.recipe.run_comparison import equity_charts, period_returns
+from flatwater_trading.recipe.run_comparison import equity_charts
+from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT
 from flatwater_trading.study.config import StudyConfig
-from flatwater_trading.study.pooling import EQUAL_WEIGHT
 from flatwater_trading.study.records import StudyFolder, StudyRecords, read_study
 from flatwater_trading.study.table_rows import calendar_of_study, number_cell, percent_cell
 from flatwater_watch.files.json_values import plain_json_value

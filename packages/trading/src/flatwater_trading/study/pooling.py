@@ -21,23 +21,15 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
 from flatwater_trading.market import equity_measures
 from flatwater_trading.panel.calendar import infer_calendar
-from flatwater_trading.recipe.comparison import (
-    CHAMPION,
-    Comparison,
-    beaten_share,
-    compare_to_yardsticks,
-    oracle_sentence,
-    simple_rules,
-)
+from flatwater_trading.recipe.comparison import Comparison, beaten_share, compare_champion, oracle_sentence
 from flatwater_trading.recipe.return_difference import ReturnDifference, estimate_difference, period_returns
 from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
+from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT, simple_rules
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.deflated_sharpe import DeflatedSharpe, deflated_sharpe
 from flatwater_trading.study.purchase_rules import pooled_rules
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
-
-EQUAL_WEIGHT = "equal weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,13 +156,7 @@ def pool_folds(
         folds=complete_folds,
         dates=dates,
         equity=equity,
-        comparison=compare_to_yardsticks(
-            equity,
-            torch.from_numpy(chance),
-            trained_player=CHAMPION,
-            yardsticks=simple_rules(traders),
-            a_year=a_year,
-        ),
+        comparison=compare_champion(equity, torch.from_numpy(chance), a_year=a_year),
         against_equal=estimate_difference(champion_returns, equal_returns, a_year=a_year),
         deflated=deflated_sharpe(champion_returns, tries),
         deflated_excess=deflated_sharpe(champion_returns - equal_returns, tries),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from flatwater.nets.stack import Params, views
 from flatwater.state.allocation import filled_tensor
+from flatwater.state.random import stream
 from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import TradeConfig
 from flatwater_trading.market.market import Market
@@ -115,15 +116,17 @@ Remember = Callable[[DayTransitions], None]
 """Function that is called with the transitions of each day."""
 
 
-def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
-    """Draw the first trading rows of `count` random slices that lie within `days`.
+def draw_slices(setup: ErlSetup, days: Days, count: int, stream_name: str, round_: int) -> Int[Tensor, "S"]:
+    """Draw the first trading rows of a generation's `count` random slices that lie within `days`.
 
     Args:
         setup: configuration, with the length of a slice.
         days: rows of the panel.
         count: number S of slices.
-        rng: generator of the generation; advanced.
+        stream_name: name of the stream that draws the slices.
+        round_: number of the generation.
     """
+    rng = stream(setup.config.seed, stream_name, round_, device=setup.device)
     steps = setup.config.env.episode.days
     # The upper end is excluded: the last start leaves exactly one episode.
     return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
@@ -180,7 +183,7 @@ def build_play_buffers(setup: ErlSetup, *plans: Shapes) -> PlayBuffers:
 class SlicePlay:
     """The play of S slices by P members in `env`, whose batch is P x S with the member varying slowest.
 
-    Call `begin_`, then `encode_` for each slice, then `play_`, which steps all days.
+    Call `plan_`, then `play_`, which steps all days. Where actions are planned already, `begin_` takes its place.
     """
 
     setup: ErlSetup
@@ -194,27 +197,27 @@ class SlicePlay:
         """Number of slices that each member plays."""
         return self.planned_actions.actions_or_hidden.shape[1]
 
-    @property
-    def starts(self) -> Int[Tensor, "S"]:
-        """First trading rows of the slices."""
-        # The member varies slowest, and all members play the slices of the first.
-        return self.env.start[: len(self)]
-
     def begin_(self, starts: Int[Tensor, "S"]) -> None:
         """Move `env` to slices with these first trading rows; their last `settlement_days` only close positions."""
         first_rows = starts.repeat(len(self.actors))
         days = self.planned_actions.actions_or_hidden.shape[2]
         trading_end = first_rows + days - self.setup.config.env.episode.settlement_days
         reset_(self.env, start=first_rows, trading_end=trading_end, end=first_rows + days)
-        self.planned_actions.attention.zero_()
 
-    def encode_(self, number: int) -> None:
-        """Encode every day of a slice for all members, and write their planned actions."""
+    def plan_(self, starts: Int[Tensor, "S"]) -> None:
+        """Move `env` to slices with these first trading rows, and write the planned actions of all their days."""
+        self.begin_(starts)
+        self.planned_actions.attention.zero_()
+        for number, start in enumerate(starts):
+            self._encode_(number, start)
+
+    def _encode_(self, number: int, start: Int[Tensor, ""]) -> None:
+        """Encode every day of a slice from its first trading row, for all members, and write their planned actions."""
         setup, planned_actions = self.setup, self.planned_actions
         params = views(self.actors, setup.actor.layout)
         context, days = setup.config.env.episode.context, planned_actions.actions_or_hidden.shape[2]
         # From the context of the first day to the slice's last day: no day sees a row after it.
-        rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
+        rows = start + torch.arange(1 - context, days, device=start.device)
         with torch.no_grad():
             # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
             embedding = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
@@ -228,7 +231,7 @@ class SlicePlay:
             planned_actions.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
-        """Play the days of all slices, which must be encoded; moves `env` day by day.
+        """Play the days of all slices, whose actions must be planned; moves `env` day by day.
 
         Args:
             explore: function that gives the actions to play; None for the members' actions without noise.
@@ -313,8 +316,6 @@ def play_slices_(
     """
     buffers = build_play_buffers(setup, plan_shapes(setup, market, len(actors), len(starts), days=days))
     slices = make_slice_play(buffers, setup, market, env, actors=actors, days=days)
-    slices.begin_(starts)
-    for number in range(len(starts)):
-        slices.encode_(number)
+    slices.plan_(starts)
     slices.play_(remember=remember)
     return slices.planned_actions

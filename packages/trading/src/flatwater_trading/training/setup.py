@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Algorithm, Networks, find_algorithm
@@ -53,6 +55,28 @@ class ErlSetup:
         return min(self.tile, max(1, allowed_bytes // window_bytes(self.config, market)))
 
 
+def build_networks(
+    config: ErlConfig, columns: int, investable: Int[Tensor, "K"], *, chunk_factor: int = 1
+) -> tuple[TraderActor, TraderCritic]:
+    """Build actor and critic for a panel with this number of columns, of which those in `investable` can be bought.
+
+    On other devices than a CPU, `chunk_factor` times as many days may be encoded at a time.
+    """
+    env = config.env
+    return build_trader(
+        config.net,
+        context=env.episode.context,
+        features=len(config.observation_features),
+        columns=columns,
+        investable=investable,
+        sees_account=env.account_observation,
+        # The threshold in the networks' range [-1, 1]: the inverse of `to_orders`.
+        threshold=2 * env.trade.buy_threshold / env.trade.coefficient_max - 1,
+        is_gaussian=find_algorithm(config.learner).gaussian,
+        chunk_factor=chunk_factor,
+    )
+
+
 def build_setup(
     config: ErlConfig,
     market: Market,
@@ -74,17 +98,8 @@ def build_setup(
     """
     device_type = device_type or device.type
     algorithm = find_algorithm(config.learner)
-    actor, critic = build_trader(
-        config.net,
-        context=config.env.episode.context,
-        features=market.observations.shape[2],
-        columns=len(market.observations),
-        investable=market.investable,
-        sees_account=config.env.account_observation,
-        # The threshold in the networks' range [-1, 1]: the inverse of `to_orders`.
-        threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
-        is_gaussian=algorithm.gaussian,
-        chunk_factor=GROUP_SIZE_FACTOR[device_type],
+    actor, critic = build_networks(
+        config, len(market.observations), market.investable, chunk_factor=GROUP_SIZE_FACTOR[device_type]
     )
     size = config.population.size
     # 0 leaves the members of a tile to `usual_tile`.

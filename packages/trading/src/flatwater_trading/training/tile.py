@@ -19,9 +19,8 @@ from flatwater.state.random import stream
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import Simulator
-from flatwater_trading.panel.splits import Days
 from flatwater_trading.training.config import ExplorationConfig
-from flatwater_trading.training.play import DayTransitions, Explore, SlicePlay, draw_slices, make_slice_play
+from flatwater_trading.training.play import DayTransitions, Explore, draw_slices, make_slice_play
 from flatwater_trading.training.row_replay import Transitions, append_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import TRAINING_MEASURES, VALIDATION_MEASURES, ErlState
@@ -77,7 +76,7 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     slices = make_slice_play(
         run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored
     )
-    _draw_and_encode_(setup, slices, setup.splits.train, "training slices", round_)
+    slices.plan_(draw_slices(setup, setup.splits.train, len(slices), "training slices", round_))
     if run.played is None:
         slices.play_()
     else:
@@ -112,7 +111,7 @@ def validate_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> Ti
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_padded_rows(setup, span), champion])
     slices = make_slice_play(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
-    _draw_and_encode_(setup, slices, setup.splits.validation, VALIDATION_STREAM, round_)
+    slices.plan_(draw_slices(setup, setup.splits.validation, len(slices), VALIDATION_STREAM, round_))
     slices.play_()
     summary = _summary_by_member(setup, run.val_env, len(rows))
     count = span[1] - span[0]
@@ -132,9 +131,9 @@ def validate_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> Ti
 
 def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
     """Return the mean gain of equal parts of all instruments over a generation's validation slices, without costs."""
+    count = setup.config.evaluation.validation_slices
     # The same stream as in `validate_tile`, so the same slices.
-    rng = stream(setup.config.seed, VALIDATION_STREAM, round_, device=setup.device)
-    first_rows = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
+    first_rows = draw_slices(setup, setup.splits.validation, count, VALIDATION_STREAM, round_)
     entry_price = market.last_close[first_rows]
     exit_price = market.last_close[first_rows + setup.config.env.episode.days - 1]
     has_price = entry_price > 0
@@ -147,22 +146,6 @@ def _padded_rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
     # This process has the rows of its own share of the members.
     first_member, _ = setup.share
     return torch.arange(low, low + setup.tile, device=setup.device).clamp(max=high - 1) - first_member
-
-
-def _draw_and_encode_(setup: ErlSetup, slices: SlicePlay, days: Days, stream_name: str, round_: int) -> None:
-    """Draw a generation's slices of `days`, and encode them for the members.
-
-    Args:
-        setup: configuration.
-        slices: play of the tile; its simulator and planned actions are written over.
-        days: rows that slices are drawn from.
-        stream_name: name of the stream that draws the slices.
-        round_: number of the generation.
-    """
-    rng = stream(setup.config.seed, stream_name, round_, device=setup.device)
-    slices.begin_(draw_slices(setup, days, len(slices), rng))
-    for number in range(len(slices)):
-        slices.encode_(number)
 
 
 def _summary_by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:

@@ -12,7 +12,7 @@ from flatwater.runs.phase_measurement import phase_bytes
 from flatwater.runs.planning import META, Alternative, make_plan, plan_policy_use, with_advice
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.config import PortfolioConfig
-from flatwater_trading.market.cost_rates import RATE_TABLES
+from flatwater_trading.market.cost_rates import rate_bytes
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import MEAN_SPANS
 from flatwater_trading.recipe.comparison import RANDOM_TRADERS
@@ -53,8 +53,8 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
 
 def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, WeightsState]:
     """Build a run on the meta device, with the sizes that it has elsewhere."""
-    market = outline_market(panel, META, config.account)
-    setup = build_setup(config, market, config.split(len(panel.dates)), META)
+    market = outline_market(panel, config.account)
+    setup = build_setup(config, market, META)
     return setup, build_weights(setup, market)
 
 
@@ -87,19 +87,18 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     # The samples of ridge, with a margin: it reads all signals of an instrument.
     sample_bytes = 8 * len(MEAN_SPANS) * 2 * days * instruments
     # The signals are computed once more for the days that are played.
-    computed_bytes = sum(nbytes(outline_market(panel, META)).values())
-    rate_bytes = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments
+    computed_bytes = sum(nbytes(outline_market(panel)).values())
+    cost_bytes = 0 if account.is_proportional else rate_bytes(days * instruments)
     # A covariance, its diagonal, and their two sums.
     covariance_bytes = 8 * 4 * instruments**2
     rule_bytes = 8 * TABLES * days * instruments
-    return computed_bytes + played_bytes + sample_bytes + rate_bytes + rule_bytes + covariance_bytes
+    return computed_bytes + played_bytes + sample_bytes + cost_bytes + rule_bytes + covariance_bytes
 
 
-def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, plays: bool) -> Plan:
+def plan_use(account: PortfolioConfig, panel: Panel, budget: str | None, *, plays: bool) -> Plan:
     """Plan the memory of using trained weights on a panel.
 
     Args:
-        command: name of the command, for messages.
         account: costs of trades.
         panel: panel with the columns of training; only its sizes are read.
         budget: memory that may be taken; None for 90 % of the tightest limit.
@@ -110,9 +109,10 @@ def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str |
     """
     extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if plays else {})
     # Twice, as putting the signals together copies them.
-    owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
+    owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel)).items()}
     # No phase is measured on the meta device: all its bytes are in `extra_bytes`.
     phases = phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes)
+    command = "backtest" if plays else "orders"
     return plan_policy_use(command, owners, phases, budget=budget, mapped=panel.mapped_bytes)
 
 

@@ -15,7 +15,7 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.fitting_lengths import MINIMUM_CONTEXT, shorten_splits, with_fitting_lengths
 from flatwater_trading.recipe.panel_policy import Provenance
-from flatwater_trading.recipe.result import NOTES, equity_frame, sheet_frame, write_holdout, write_json
+from flatwater_trading.recipe.result import NOTES, write_holdout, write_result
 from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
@@ -26,7 +26,7 @@ from flatwater_trading.recipe.run_panel import (
 )
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
-from flatwater_trading.recipe.weights.market import build_market
+from flatwater_trading.recipe.weights.market import signal_market
 from flatwater_trading.recipe.weights.plan import READ, plan_weights
 from flatwater_trading.recipe.weights.score import WeightsScore, as_json, score_weights
 from flatwater_trading.recipe.weights.trader import WeightsTrader
@@ -102,17 +102,13 @@ class WeightsRun(Run):
     def write_result(self, folder: RunFolder) -> None:
         """Play the validation days; write result.json, and the tables of trades, weights, equity and daily numbers."""
         score, result = self._play_split(holdout=False)
-        tables = TraderFolder.from_folder(folder)
-        write_frame(score.trades, tables.trades)
-        write_frame(score.weights, tables.weights)
-        write_frame(equity_frame(self.panel, score), tables.equity)
-        write_frame(sheet_frame(self.panel, score), tables.sheet)
-        write_json(result, folder.result)
+        write_frame(score.weights, TraderFolder.from_folder(folder).weights)
+        write_result(self.panel, score, result, folder)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
         score, result = self._play_split(holdout=True)
-        write_holdout(self.panel, score, score.trades, result, folder)
+        write_holdout(self.panel, score, result, folder)
         return result
 
     def _play_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
@@ -149,7 +145,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
         settings=WeightsConfig(**{field.name: getattr(run.config, field.name) for field in fields(WeightsConfig)}),
         provenance=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
-        investable=tuple(panel.instruments[n] for n in panel.investable),
+        investable=panel.investable_names,
         # A copy: the run may train on and write another champion into these rows.
         members=run.trainer.run.champion.double().cpu(),
         held=float(best.held),
@@ -186,9 +182,9 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
     plan = plan_weights(config, panel, device)
     if not config.start_over_budget:
         require_fit(plan)  # raises if the plan does not fit
-    run_market = build_market(config, panel, device)
-    setup = build_setup(config, run_market.market, run_market.splits, device)
-    run = allocate_planned_state(lambda: build_weights(setup, run_market.market), plan)
+    market = signal_market(panel, device, config.account)
+    setup = build_setup(config, market, device)
+    run = allocate_planned_state(lambda: build_weights(setup, market), plan)
     return WeightsRun(config, plan, build_trainer(setup, run), panel)
 
 

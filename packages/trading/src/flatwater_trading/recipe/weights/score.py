@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
 from jaxtyping import Float
@@ -18,25 +17,22 @@ from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.market import build_market as build_priced_market
 from flatwater_trading.market.portfolio import DayPrices, PlayedWeights, PortfolioPrices, play_weights
+from flatwater_trading.market.score_rules import oracle_scores, play_rule_
 from flatwater_trading.market.simulator import build_simulator, reset_
 from flatwater_trading.market.weight_rules import Closes, weight_rules
-from flatwater_trading.market.yardsticks import oracle_scores, play_rule_
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.recipe.benchmark import Benchmark
 from flatwater_trading.recipe.comparison import (
-    CHAMPION,
-    CHANCE,
-    MARKET,
-    ORACLE,
     RANDOM_TRADERS,
+    DaysToPlay,
     PlayedDays,
-    compare_to_yardsticks,
+    compare_champion,
+    measure_curve,
     oracle_sentence,
-    simple_rules,
 )
 from flatwater_trading.recipe.result import played_as_json
 from flatwater_trading.recipe.score_analysis import analyse_scores
+from flatwater_trading.recipe.trader_names import CHAMPION, CHANCE, ORACLE
 from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.training.weights.config import WeightsConfig
 
@@ -48,13 +44,11 @@ MAXIMUM_WEIGHT_COLUMNS = 12
 """Most instruments whose weights are kept for a page."""
 
 
-@dataclass(frozen=True)
-class WeightsEvaluation:
+@dataclass(frozen=True, kw_only=True)
+class WeightsEvaluation(DaysToPlay):
     """Days that are played, and the weights that are held on them."""
 
     config: WeightsConfig
-    panel: Panel
-    days: Days
     held: Float[Tensor, "D K"]
     """Weights that are held at each close, float64: `held_share` of `learned`, and `rest`."""
     learned: Float[Tensor, "D K"]
@@ -64,20 +58,12 @@ class WeightsEvaluation:
     rest: str
     """Name of what is held for the rest: `equal weight` or `cash`."""
     signals: Float[Tensor, "T K F"]
-    learned_rows: range
-    """Rows that ridge is fitted to."""
-    truth: np.ndarray[Any, Any] | None
-    """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
-    benchmark: Benchmark | None
-    """Price that is bought and held, against which alpha and beta are measured; None for equal weights."""
 
 
 @dataclass(frozen=True)
 class WeightsScore(PlayedDays):
-    """The result of consecutive days, with the champion's trades and weights."""
+    """The result of consecutive days, with the champion's weights."""
 
-    trades: pl.DataFrame
-    """The champion's trades: date, instrument, shares, price, value."""
     weights: pl.DataFrame
     """Date, and the champion's weights of the instruments that it held most."""
 
@@ -138,20 +124,18 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         CHANCE: chance.equity[median],
         **_oracle_curve(evaluation),
     }
-    benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
-    rows = {name: _curve_measures(curve, curves[benchmark], a_year) for name, curve in curves.items()}
+    market_curve = curves[evaluation.benchmark_trader]
+    rows = {name: measure_curve(curve, market_curve, a_year) for name, curve in curves.items()}
     for name, number in accounts.items():
         rows[name] |= _account_measures(played_weights, number)
     rows[CHANCE] |= _account_measures(chance, int(median))
     return WeightsScore(
         days=days,
-        comparison=compare_to_yardsticks(
-            curves, chance_returns, trained_player=CHAMPION, yardsticks=simple_rules(curves), a_year=a_year
-        ),
+        comparison=compare_champion(curves, chance_returns, a_year=a_year),
         rows=rows,
         equity=curves,
         chance=chance_returns,
-        benchmark=benchmark,
+        benchmark=evaluation.benchmark_trader,
         **_daily_numbers(evaluation, prices, played_weights, accounts[CHAMPION]),
         trades=trade_frame(panel, days, prices, played_weights.log[0]),
         weights=weight_frame(panel, days, evaluation.held),
@@ -264,21 +248,6 @@ def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
     return {ORACLE: env.logs.equity[0, : len(days) + 1].double()}
 
 
-def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, float]:
-    """Return the measures of an equity curve by name; alpha and beta are to the market's curve."""
-    alpha, beta = equity_measures.alpha_beta(curve, market, a_year)
-    measures = {
-        "total_return": equity_measures.total_return(curve),
-        "sharpe": equity_measures.sharpe(curve, a_year),
-        "drawdown": equity_measures.drawdown(curve),
-        "sortino": equity_measures.sortino(curve, a_year),
-        "calmar": equity_measures.calmar(curve, a_year),
-        "alpha": alpha,
-        "beta": beta,
-    }
-    return {name: float(value) for name, value in measures.items()}
-
-
 def _account_measures(played_weights: PlayedWeights, number: int) -> dict[str, float]:
     """Return exposure, turnover, trades and costs of the account `number` of the batch, by name."""
     equity = played_weights.equity[number]
@@ -296,7 +265,7 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded_values
     day, column = traded_values.nonzero().unbind(1)
     row = day + days.first
     value, price = traded_values[day, column], prices.last_close[row, column]
-    names = [panel.instruments[n] for n in panel.investable]
+    names = panel.investable_names
     return pl.DataFrame(
         {
             "date": panel.dates[row.numpy()],
@@ -312,7 +281,7 @@ def weight_frame(panel: Panel, days: Days, held_weights: Float[Tensor, "D K"]) -
     """Return the date and the weights of the `MAXIMUM_WEIGHT_COLUMNS` instruments that were held most, for each day."""
     # A stable sort: of equal means the first instruments, on every machine.
     most_held = held_weights.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_WEIGHT_COLUMNS]
-    names = [panel.instruments[n] for n in panel.investable]
+    names = panel.investable_names
     # An instrument of the name `date` would take the place of the dates.
     columns = {names[k]: held_weights[:, k].numpy() for k in sorted(most_held.tolist()) if names[k] != "date"}
     return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)

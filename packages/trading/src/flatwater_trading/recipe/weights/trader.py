@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -16,11 +15,10 @@ from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.signals import OWN_SIGNALS, find_signals, market_signals
+from flatwater_trading.panel.signals import OWN_SIGNALS, market_signals
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.panel.traded_closes import traded_closes
-from flatwater_trading.policy.weigher import DaySignals, build_weigher
-from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, find_date_rows, note_of_days
+from flatwater_trading.panel.traded_closes import traded_ratio
+from flatwater_trading.recipe.backtest import Backtest, find_date_rows, note_of_days
 from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame, sheet_frame
@@ -31,7 +29,7 @@ from flatwater_trading.recipe.weights.plan import plan_use
 from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import held_weights, mean_weights, weigh_days
-from flatwater_trading.training.weights.state import find_days_per_call, find_limits
+from flatwater_trading.training.weights.weigher import DaySignals, build_weigher
 from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.json_values import convert_to_type
 
@@ -139,7 +137,7 @@ class WeightsTrader(PanelPolicy):
         They are the signals of each instrument [1, K, F], those that all share [1, G], and the mask of the instruments
         with a close [1, K].
         """
-        market = signal_market(find_signals(self.align_panel(prices)), CPU)
+        market = signal_market(self.align_panel(prices), CPU)
         return market.own[-1:], market.shared[-1:], market.tradable[-1:]
 
     def orders(
@@ -190,27 +188,24 @@ class WeightsTrader(PanelPolicy):
 
     def _newest_close(self, panel: Panel) -> WeightsClose:
         """Return the newest close of an aligned panel, with the rates of costs on its day."""
-        last_row, traded_prices = len(panel.dates) - 1, traded_closes(panel)
+        last_row = len(panel.dates) - 1
         # 1 where prices as traded are unknown: orders are then in the panel's prices.
-        ratios = [
-            1.0 if traded_prices is None else traded_prices.traded_ratio(last_row, k)
-            for k in range(len(self.investable))
-        ]
+        ratios = [traded_ratio(panel, last_row, k) for k in range(len(self.investable))]
         return WeightsClose(
             dates=panel.dates,
             names=self.investable,
             prices=account_prices(panel, self.settings.account).day(last_row),
             ratios=torch.tensor(ratios, dtype=torch.float64),
-            as_traded=traded_prices is not None,
+            as_traded=panel.raw_close is not None,
         )
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan the memory of deciding on the newest day of a panel."""
-        return plan_use("orders", self.settings.account, panel, budget, plays=False)
+        return plan_use(self.settings.account, panel, budget, plays=False)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:  # noqa: ARG002  (any days)
         """Plan the memory of playing days of a panel, which is the same for all days."""
-        return plan_use("backtest", self.settings.account, panel, budget, plays=True)
+        return plan_use(self.settings.account, panel, budget, plays=True)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
         """Return the rows from date `first` to date `last`; None for the day after the validation days, and the newest.
@@ -250,7 +245,7 @@ class WeightsTrader(PanelPolicy):
         # Sums in another order differ in their last bit.
         with one_thread():
             score = score_weights(self.evaluation(panel, days, learned_rows, truth, benchmark))
-        days_by_use = count_days_by_use(self, panel, days)
+        days_by_use = self.count_days_by_use(panel, days)
         note = f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last one all is sold"
         result = (
             as_json(panel, score, "backtest")
@@ -262,7 +257,7 @@ class WeightsTrader(PanelPolicy):
                 "note": note,
             }
         )
-        return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades), sheet_frame(panel, score))
+        return Backtest(result, equity_frame(panel, score), score.trades, sheet_frame(panel, score))
 
     def evaluation(
         self,
@@ -295,16 +290,12 @@ class WeightsTrader(PanelPolicy):
 
     def _weigh_days(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
         """Return the held and the learned weights [D, K] of some days, and the signals [T, K, F] of all days."""
-        market = signal_market(find_signals(panel), CPU)
-        rows, limits = range(days.first, days.stop), find_limits(self.settings)
+        market = signal_market(panel, CPU)
         with torch.no_grad():
-            days_per_call = find_days_per_call(self.settings, len(self.investable))
-            learned_weights = weigh_days(
-                self.layout, market, self.members, rows, limits=limits, days_per_call=days_per_call
-            )
-        tradable = market.tradable[days.first : days.stop]
+            learned_weights = weigh_days(self.settings, self.layout, market, self.members, days)
+        tradable, account = market.tradable[days.first : days.stop], self.settings.account
         return (
-            held_weights(learned_weights, tradable, limits, learned_share=self.held, rest_is_invested=self.invested),
+            held_weights(learned_weights, tradable, account, learned_share=self.held, rest_is_invested=self.invested),
             learned_weights,
             market.own,
         )
@@ -318,8 +309,7 @@ class WeigherModule(nn.Module):
     def __init__(self, trader: WeightsTrader) -> None:
         """Keep the members as a buffer, part of the module's state, and the part of their mean weights that is held."""
         super().__init__()
-        # Limits of the weights: the largest of an instrument, and their sum.
-        self._layout, self._limits = trader.layout, find_limits(trader.settings)
+        self._layout, self._account = trader.layout, trader.settings.account
         self._held, self._invested = trader.held, trader.invested
         self.register_buffer("members", trader.members)
 
@@ -328,10 +318,10 @@ class WeigherModule(nn.Module):
     ) -> Float[Tensor, "D K"]:
         """Return the part of the equity that is held in each instrument on each day."""
         learned_weights = mean_weights(
-            views(self.members, self._layout), DaySignals(own, shared, tradable), self._limits
+            views(self.members, self._layout), DaySignals(own, shared, tradable), self._account
         )
         return held_weights(
-            learned_weights, tradable, self._limits, learned_share=self._held, rest_is_invested=self._invested
+            learned_weights, tradable, self._account, learned_share=self._held, rest_is_invested=self._invested
         )
 
 

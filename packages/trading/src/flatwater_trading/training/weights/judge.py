@@ -17,10 +17,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, Params, views
+from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.portfolio import log_growth
-from flatwater_trading.policy.weigher import DaySignals, Limits, weigh
-from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_trading.training.weights.state import (
+    Judgement,
+    SignalMarket,
+    WeightsSetup,
+    WeightsState,
+    find_days_per_call,
+)
+from flatwater_trading.training.weights.weigher import DaySignals, weigh
 
 HELD_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of the learned weights that may be held; the rest is equal weights or cash."""
@@ -29,40 +38,35 @@ BLOCK = 20
 
 
 def weigh_days(
-    layout: Layout,
-    market: SignalMarket,
-    weights: Float[Tensor, "P n"],
-    days: range,
-    *,
-    limits: Limits,
-    days_per_call: int,
+    config: WeightsConfig, layout: Layout, market: SignalMarket, weights: Float[Tensor, "P n"], days: Days
 ) -> Float[Tensor, "D K"]:
     """Return the instruments' weights on consecutive days, averaged over members, in the precision of `weights`.
 
     Args:
+        config: settings of the account and the members.
         layout: names of the members' parameters.
         market: signals that members see.
         weights: members' parameters, a row for each member.
         days: rows of the market.
-        limits: limits of the weights of a day.
-        days_per_call: days that are weighed at a time; the result does not depend on it.
     """
-    params = views(weights, layout)
-    day_weights = weights.new_empty(len(days), market.tradable.shape[1])
+    params, instruments = views(weights, layout), market.tradable.shape[1]
+    day_weights = weights.new_empty(len(days), instruments)
+    # Some days at a time, to bound the memory of the hidden units; the result does not depend on their number.
+    days_per_call = find_days_per_call(config, instruments)
     for first in range(0, len(days), days_per_call):
-        rows = slice(days.start + first, min(days.stop, days.start + first + days_per_call))
+        rows = slice(days.first + first, min(days.stop, days.first + first + days_per_call))
         signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
-        day_weights[first : first + days_per_call] = mean_weights(params, signals, limits)
+        day_weights[first : first + days_per_call] = mean_weights(params, signals, config.account)
     return day_weights
 
 
-def mean_weights(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, "D K"]:
+def mean_weights(params: Params, signals: DaySignals, account: PortfolioConfig) -> Float[Tensor, "D K"]:
     """Return the instruments' weights on each day, averaged over members, in the precision of their parameters.
 
     Args:
         params: parameters of the members by name.
         signals: signals that all members see, without an axis of members.
-        limits: limits of the weights of a day.
+        account: settings with the limits of the weights of a day.
     """
     # Any parameter shows the number of members and the precision.
     members, dtype = len(params["slope"]), params["slope"].dtype
@@ -72,18 +76,14 @@ def mean_weights(params: Params, signals: DaySignals, limits: Limits) -> Float[T
     # One member at a time, so that the hidden units of several are never in memory together.
     for member in range(members):
         member_params = {name: weight[member : member + 1] for name, weight in params.items()}
-        mean = mean + weigh(member_params, member_signals, limits)[0] / members
+        mean = mean + weigh(member_params, member_signals, account)[0] / members
     return mean
 
 
-def equal_weights(tradable: Bool[Tensor, "D K"]) -> Float[Tensor, "D K"]:
-    """Return equal parts of the instruments that are traded on each day."""
-    return tradable / tradable.sum(-1, keepdim=True).clamp(min=1)
-
-
-def resting_weights(tradable: Bool[Tensor, "D K"], limits: Limits) -> Float[Tensor, "D K"]:
+def resting_weights(tradable: Bool[Tensor, "D K"], account: PortfolioConfig) -> Float[Tensor, "D K"]:
     """Return the weights of the part that is not learned, if it is invested: equal weights, within the limits."""
-    return (limits.gross * equal_weights(tradable)).clamp(max=limits.largest)
+    equal_weights = tradable / tradable.sum(-1, keepdim=True).clamp(min=1)
+    return (account.gross * equal_weights).clamp(max=account.largest)
 
 
 def judge_(setup: WeightsSetup, run: WeightsState) -> None:
@@ -111,18 +111,13 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
 
 def _weigh_unseen_days_(run: WeightsState, setup: WeightsSetup) -> None:
     """Write `run.unseen`: on each block the weights of the member that left it out, then the validation days' mean."""
-    market, first_judged = run.market, setup.judged_days.first
-
-    def weigh_rows(weights: Tensor, days: range) -> Tensor:
-        return weigh_days(setup.layout, market, weights, days, limits=setup.limits, days_per_call=setup.days_per_call)
-
-    # Row 0 of `unseen` is the first judged day.
-    for member, block in enumerate(setup.blocks):
-        rows = slice(block.first - first_judged, block.stop - first_judged)
-        run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(block.first, block.stop))
-    validation = setup.splits.validation
-    rows = slice(validation.first - first_judged, None)
-    run.unseen[rows] = weigh_rows(run.weights, range(validation.first, validation.stop))
+    # Each member on the block that it left out, then all members on the validation days.
+    weights_of_days = [(run.weights[member : member + 1], block) for member, block in enumerate(setup.blocks)]
+    weights_of_days.append((run.weights, setup.splits.validation))
+    first_judged = setup.judged_days.first  # row 0 of `unseen`
+    for weights, days in weights_of_days:
+        rows = slice(days.first - first_judged, days.stop - first_judged)
+        run.unseen[rows] = weigh_days(setup.config, setup.layout, run.market, weights, days)
 
 
 def make_judgement(
@@ -144,12 +139,12 @@ def make_judgement(
         tradable: mask of the instruments that have a close on the day.
         costs: costs of trades on these days, by value.
     """
-    caution = setup.config.judgement.caution
+    caution, account = setup.config.judgement.caution, setup.config.account
 
     def growth(weights: Tensor) -> Tensor:
-        return log_growth(weights, following, costs, setup.config.account.cash).double()
+        return log_growth(weights, following, costs, account.cash).double()
 
-    equal_weights_within_limits = resting_weights(tradable, setup.limits)
+    equal_weights_within_limits = resting_weights(tradable, account)
     # The part that is not learned is equal weights if these have grown on the same days, else cash.
     rest_is_invested = (growth(equal_weights_within_limits).sum() > 0).double()
     rest_weights = equal_weights_within_limits * rest_is_invested.float()
@@ -177,13 +172,13 @@ def make_judgement(
 def held_weights(
     learned_weights: Float[Tensor, "D K"],
     tradable: Bool[Tensor, "D K"],
-    limits: Limits,
+    account: PortfolioConfig,
     *,
     learned_share: float,
     rest_is_invested: bool,
 ) -> Float[Tensor, "D K"]:
     """Return `learned_share` of the learned weights, and for the rest equal weights if it is invested, else cash."""
-    rest_weights = resting_weights(tradable, limits) if rest_is_invested else torch.zeros_like(learned_weights)
+    rest_weights = resting_weights(tradable, account) if rest_is_invested else torch.zeros_like(learned_weights)
     return learned_share * learned_weights + (1 - learned_share) * rest_weights
 
 

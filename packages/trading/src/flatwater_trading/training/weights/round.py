@@ -10,10 +10,10 @@ from flatwater.nets.stack import views
 from flatwater.state.random import stream
 from flatwater.trainers.loop import Phase, Trainer
 from flatwater_trading.market.portfolio import log_growth
-from flatwater_trading.policy.weigher import DaySignals, weigh
 from flatwater_trading.training.weights.blocks import stretch_starts
 from flatwater_trading.training.weights.judge import judge_
 from flatwater_trading.training.weights.state import WeightsSetup, WeightsState
+from flatwater_trading.training.weights.weigher import DaySignals, weigh
 
 WeightsTrainer = Trainer[WeightsSetup, WeightsState]
 DAYS_OF_A_YEAR = 252
@@ -89,8 +89,8 @@ def _growth_and_gradient(
     market, rows = run.market, days.flatten(1)
     weights = run.weights[slice(*span)].detach().requires_grad_()
     signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
-    held_weights = weigh(views(weights, setup.layout), signals, setup.limits).view(*days.shape, -1)
     account = setup.config.account
+    held_weights = weigh(views(weights, setup.layout), signals, account).view(*days.shape, -1)
     growth = log_growth(held_weights, market.following[days], market.costs(account, days), account.cash).mean((1, 2))
     (grad,) = torch.autograd.grad(-growth.sum() * DAYS_OF_A_YEAR, weights)
     return growth.detach(), grad

@@ -15,9 +15,9 @@ from flatwater.trainers.loop import Progress
 from flatwater_trading.market.config import CostConfig
 from flatwater_trading.market.costs import CostRates, Costs
 from flatwater_trading.panel.splits import Days, Splits
-from flatwater_trading.policy.weigher import Limits, build_weigher
 from flatwater_trading.training.weights.blocks import cut_blocks
 from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_trading.training.weights.weigher import build_weigher
 
 BLOCK_BYTES = 32 << 20
 """Bytes of hidden units that are computed at a time: members learn, and days are weighed, in groups of this size."""
@@ -105,21 +105,12 @@ class WeightsSetup:
         return Days(self.splits.train.first, self.splits.validation.stop)
 
     @property
-    def limits(self) -> Limits:
-        """Limits of the weights of a day."""
-        return find_limits(self.config)
-
-    @property
-    def days_per_call(self) -> int:
-        """Days that a member weighs at a time."""
-        return find_days_per_call(self.config, self.instruments)
-
-    @property
     def groups(self) -> tuple[Span, ...]:
         """Spans of members that learn at the same time, so that their hidden units fit into `BLOCK_BYTES`."""
         learner, members = self.config.learner, self.config.members.size
+        days_per_call = find_days_per_call(self.config, self.instruments)
         # An update weighs all days of a member's stretches together.
-        size = min(members, max(1, self.days_per_call // (learner.stretches * self.stretch_days)))
+        size = min(members, max(1, days_per_call // (learner.stretches * self.stretch_days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
 
 
@@ -129,15 +120,10 @@ def find_days_per_call(config: WeightsConfig, instruments: int) -> int:
     return max(1, BLOCK_BYTES // day_bytes)
 
 
-def find_limits(config: WeightsConfig) -> Limits:
-    """Return the limits of weights, from the settings of the account."""
-    account = config.account
-    return Limits(gross=account.gross, largest=account.largest, shorts=account.shorts)
-
-
-def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, device: torch.device) -> WeightsSetup:
-    """Build the network for a market's shape, and cut the training days into blocks."""
-    _, instruments, own_signals = market.own.shape
+def build_setup(config: WeightsConfig, market: SignalMarket, device: torch.device) -> WeightsSetup:
+    """Split the days of a market, cut the training days into blocks, and build the network for the market's shape."""
+    days, instruments, own_signals = market.own.shape
+    splits = config.split(days)
     return WeightsSetup(
         config=config,
         layout=build_weigher(own_signals, market.shared.shape[1], config.members.hidden),
@@ -178,28 +164,4 @@ def _initial_judgement(device: torch.device) -> Judgement:
         deviation=filled_tensor(0, device=device),
         held=filled_tensor(0, device=device),
         invested=filled_tensor(0, device=device),
-    )
-
-
-def outline_signals(
-    *, days: int, instruments: int, own_signals: int, shared: int, device: torch.device, costs: CostConfig | None = None
-) -> SignalMarket:
-    """Return a market of this size with unfilled tensors, for a plan on the meta device.
-
-    Args:
-        days: number T of days.
-        instruments: number K of instruments.
-        own_signals: number F of signals of an instrument.
-        shared: number G of signals that all instruments share.
-        device: device of the tensors.
-        costs: costs that are learned with; None for costs in proportion to the value.
-    """
-    rate_days = 0 if costs is None or costs.is_proportional else days
-    return SignalMarket(
-        own=torch.empty(days, instruments, own_signals, device=device),
-        shared=torch.empty(days, shared, device=device),
-        following=torch.empty(days, instruments, device=device),
-        tradable=torch.empty(days, instruments, dtype=torch.bool, device=device),
-        share_rate=torch.empty(rate_days, instruments, device=device),
-        impact_rate=torch.empty(rate_days, instruments, device=device),
     )

@@ -1,4 +1,4 @@
-"""Yardsticks: simple rules that trade under the same constraints as an agent, which learning has to beat.
+"""Simple rules of purchases: they trade under the same constraints as an agent, and learning has to beat them.
 
 Each rule gives every instrument a score on every day, from prices up to that day, and requests the instruments with a
 score above 0; the simulator then buys the best that is not held. So rules and agents have the same costs, sizes and
@@ -138,7 +138,7 @@ def ridge_scores(market: Market, config: TradingConfig, learned_rows: range) -> 
     return scores
 
 
-def yardstick_rules(
+def score_rules(
     market: Market, config: TradingConfig, learned_rows: range, calendar: Calendar
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Return rules by name, each as the function that computes the rule's scores [T, K].

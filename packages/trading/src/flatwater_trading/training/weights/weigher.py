@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
+from flatwater_trading.market.config import PortfolioConfig
 
 MISSING = -1e9
 """Score of an instrument that cannot be bought. Finite: if nothing can be bought the weights are cash and not NaN."""
@@ -54,20 +55,10 @@ class DaySignals:
     tradable: Bool[Tensor, "P D K"]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of the weights of a day."""
+def weigh(params: Params, signals: DaySignals, account: PortfolioConfig) -> Float[Tensor, "P D K"]:
+    """Return the part of its money that each member wants in each instrument, within the account's account.
 
-    gross: float = 1.0
-    """Largest sum of all weights, signs left out."""
-    largest: float = 1.0
-    """Largest weight of an instrument, sign left out."""
-    shorts: bool = False
-    """Whether weights may be below 0."""
-
-
-def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, "P D K"]:
-    """Return the part of its money that each member wants in each instrument; the rest is cash.
+    The rest is cash.
 
     Long only, the weights are the softmax of the scores. With shorts, s is an instrument's score less the score of
     cash, and its weight is gross s / (1 + |s1| + |s2| + ...): all cash if no score differs from that of cash.
@@ -86,13 +77,13 @@ def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, 
     # Cash: a linear part and a network, of the shared signals alone.
     cash_score = torch.baddbmm(params["cash.bias"], signals.shared, params["cash.slope"])
     cash_score = cash_score + torch.bmm(apply_linear(params, "timing", signals.shared).relu(), params["cash.score"])
-    if limits.shorts:
+    if account.shorts:
         # A score like that of cash gives no weight to what cannot be traded.
         signed_scores = (scores - cash_score).where(signals.tradable, 0.0)
         weights = signed_scores / (1 + signed_scores.abs().sum(-1, keepdim=True))
-        return (limits.gross * weights).clamp(-limits.largest, limits.largest)
+        return (account.gross * weights).clamp(-account.largest, account.largest)
     # At first cash weighs as much as all instruments together, so learning starts alike for any number of instruments.
     cash_score = cash_score + signals.tradable.sum(-1, keepdim=True).clamp(min=1).log()
     scores = scores.masked_fill(~signals.tradable, MISSING)
     weights = torch.softmax(torch.cat([scores, cash_score], dim=-1), dim=-1)[..., :-1]  # without cash, the last
-    return (limits.gross * weights).clamp(max=limits.largest)
+    return (account.gross * weights).clamp(max=account.largest)

@@ -11,15 +11,15 @@ from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 
 from flatwater_trading.market.config import EpisodeConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
-from flatwater_trading.market.simulator import build_simulator, reset_
-from flatwater_trading.market.yardsticks import (
+from flatwater_trading.market.score_rules import (
     gain_features,
     past_return,
     play_rule_,
     ridge_bytes,
     ridge_scores,
-    yardstick_rules,
+    score_rules,
 )
+from flatwater_trading.market.simulator import build_simulator, reset_
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_trading.panel.locate import load_panel
@@ -51,13 +51,13 @@ def test_a_past_return_is_that_of_the_closes(market: Market) -> None:
 @pytest.mark.parametrize("name", ["20-day momentum", "12-1 momentum", "ridge"])
 def test_a_rule_knows_nothing_of_later_days(market: Market, name: str) -> None:
     learnt = range(130, 300)
-    before = yardstick_rules(market, CONFIG, learnt, DAILY)[name]()
+    before = score_rules(market, CONFIG, learnt, DAILY)[name]()
     other = market_of(synthetic_panel(SyntheticConfig(instruments=8, days=600, seed=5)).panel)
     for mine, theirs in ((market.close, other.close), (market.high, other.high), (market.last_close, other.last_close)):
         kept = mine[400:].clone()
         mine[400:] = theirs[400:]
         try:
-            after = yardstick_rules(market, CONFIG, learnt, DAILY)[name]()
+            after = score_rules(market, CONFIG, learnt, DAILY)[name]()
         finally:
             mine[400:] = kept
         np.testing.assert_array_equal(before[:400], after[:400])
@@ -78,7 +78,7 @@ def test_a_rule_knows_nothing_of_later_days(market: Market, name: str) -> None:
 def test_a_year_of_momentum_has_the_rows_of_a_year(
     market: Market, a_year: int, fast: str, rows: int, skip: int
 ) -> None:
-    found = yardstick_rules(market, CONFIG, range(130, 300), calendar_of_year(a_year))
+    found = score_rules(market, CONFIG, range(130, 300), calendar_of_year(a_year))
     assert list(found) == [fast, "12-1 momentum", "ridge"]
     np.testing.assert_array_equal(found["12-1 momentum"](), past_return(market, rows, skip=skip))
     np.testing.assert_array_equal(found[fast](), past_return(market, 20))
