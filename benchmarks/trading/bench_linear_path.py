@@ -35,7 +35,7 @@ from flatwater.nets.stack import Params
 from flatwater.trainers.loop import train_
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.results import episode_summary
-from flatwater_trading.market.yardsticks import MAXIMUM_GAIN, RIDGE_PENALTY, oracle_scores
+from flatwater_trading.market.score_rules import MAXIMUM_GAIN, RIDGE_PENALTY, oracle_scores
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.policy.trader import Embedding, TraderActor, Trunk, apply_rowwise, instrument_features
 from flatwater_trading.recipe.config import ErlRunConfig

@@ -8,6 +8,11 @@ def noun_form(count: float | str, noun: str) -> str:
     return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
+def unit_plural(unit: str) -> str:
+    """Return the plural of a unit of growth, such as `updates`."""
+    return {"batch": "batches"}.get(unit, f"{unit}s")
+
+
 def count_phrase(count: int, noun: str) -> str:
     """Return a count with its noun: `1 agent`, `1,500 agents`."""
     return f"{count:,} {noun_form(count, noun)}"

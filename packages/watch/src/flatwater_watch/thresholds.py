@@ -1,4 +1,4 @@
-"""Every number that decides a verdict, as one frozen value.
+"""Every number that decides a verdict, in a frozen value for each question.
 
 The module lies below the other folders, as series and objects are judged by it too. A field's docstring has its unit,
 its reason and measurements; "unmeasured" means that the number was chosen and no measurement of it is recorded. Numbers
@@ -314,21 +314,15 @@ class Flat(NamedTuple):
     """Minimum share of the growth in the last half of the rounds; less is a warm-up that was too short."""
 
 
-class Thresholds(NamedTuple):
-    """All thresholds. A change is a new value: `SHIPPED._replace(drift=SHIPPED.drift._replace(confidence=0.95))`."""
-
-    drift: Drift = Drift()
-    filling: Filling = Filling()
-    slower: Slower = Slower()
-    investigating: Investigating = Investigating()
-    owning: Owning = Owning()
-    handles: Handles = Handles()
-    rising: Rising = Rising()
-    collecting: Collecting = Collecting()
-    ending: Ending = Ending()
-    measuring: Measuring = Measuring()
-    flat: Flat = Flat()
-
-
-SHIPPED = Thresholds()
-"""The thresholds in use."""
+DRIFT = Drift()
+FILLING = Filling()
+SLOWER = Slower()
+CASE = Investigating()
+OWNING = Owning()
+HANDLES = Handles()
+RISING = Rising()
+COLLECTING = Collecting()
+ENDING = Ending()
+MEASURING = Measuring()
+FLAT = Flat()
+"""The numbers in use."""

@@ -42,11 +42,11 @@ SERVER = """
 
 def test_the_container_of_handles_is_the_owner(load: Load) -> None:
     (owner,) = handles(load(SERVER.format(made="zlib.compressobj()")))
-    assert (owner.path, owner.count, owner.outside_python) == ("train.STREAMS", 11, True)
+    assert (owner.path, owner.contents.count, owner.outside_python) == ("train.STREAMS", 11, True)
     assert owner.bytes_grown == 10 * EACH
-    assert re.fullmatch(r"11 × Stream, .*\bCompress, .*256\.00 KiB outside of Python .*", owner.content_words)
+    assert re.fullmatch(r"11 × Stream, .*\bCompress, .*256\.00 KiB outside of Python .*", owner.contents.what)
     assert owner.holders == ("train.py, global STREAMS", "dict of 11", "Stream")
-    assert {full_name(type(one)) for one in owner.newest_items} == {("zlib", "Compress")}, (
+    assert {full_name(type(one)) for one in owner.contents.leaves} == {("zlib", "Compress")}, (
         "their lines count, as bytes do"
     )
 
@@ -72,7 +72,7 @@ def test_a_list_of_handles_alone_says_it_once(load: Load) -> None:
         """),
         each=MIB,
     )
-    assert re.fullmatch(r"11 × Connection, [^,]*1\.00 MiB outside of Python .*", owner.content_words)
+    assert re.fullmatch(r"11 × Connection, [^,]*1\.00 MiB outside of Python .*", owner.contents.what)
 
 
 def test_what_atexit_keeps_is_told_by_its_number(load: Load) -> None:
@@ -89,5 +89,5 @@ def test_what_atexit_keeps_is_told_by_its_number(load: Load) -> None:
     finally:
         atexit.unregister(program.job)
     assert (owner.path, owner.bytes_grown) == ("atexit's callbacks", 10 * MIB)
-    assert re.search(r"× Callback, .*1\.00 MiB with each$", owner.content_words)
+    assert re.search(r"× Callback, .*1\.00 MiB with each$", owner.contents.what)
     assert "`atexit.unregister(function)`" in owner.rule_advice

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import flatwater_watch
 from flatwater_watch.diagnose.code_names import CodeName
+from flatwater_watch.diagnose.contents import Contents
 from flatwater_watch.diagnose.evidence import (
     TOO_LARGE_ADVICE,
     Evidence,
@@ -35,31 +36,41 @@ SOURCES = Path(flatwater_watch.__file__).parent
 
 LIST = Owner(
     path="train.HISTORY",
-    kind="list",
+    holding=Holding("train.HISTORY", None, "list", 30, None, 30 * MIB),
+    contents=Contents(
+        count=30,
+        what="30 × float32[512, 512]",
+        item="Tensor",
+        has_graph=False,
+        has_base=False,
+        resource="",
+        leaves=(),
+        arrays=(),
+    ),
     holders=("train.py, global HISTORY", "list of 30"),
+    hops=("train.HISTORY",),
     steps=2,
     length_before=10,
-    length=30,
-    capacity=None,
     bytes_grown=20 * MIB,
-    bytes=30 * MIB,
-    count=30,
-    content_words="30 × float32[512, 512]",
     item_bytes=MIB,
-    holds_graph=False,
-    holds_base=False,
     redundancy=None,
-    newest_items=(),
     container=None,
-    holding=Holding("train.HISTORY", None, "list", 30, None, 30 * MIB),
-    hops=("train.HISTORY",),
 )
 MADE = AllocationSite("/home/ada/train.py", 31, "learn", "aten::mm")
 DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)
 
 
-TABLES = replace(LIST, content_words="49 × Table, and about 1.93 MiB outside of Python with each", outside_python=True)
+TABLES = replace(
+    LIST,
+    contents=replace(LIST.contents, what="49 × Table, and about 1.93 MiB outside of Python with each"),
+    outside_python=True,
+)
 RISES = AllocationSite("/home/ada/train.py", 30, "load", "native")
+
+
+def list_as(length_before: int = 10, **holding: Any) -> Owner:
+    """The list, with other fields of its holding."""
+    return replace(LIST, holding=LIST.holding._replace(**holding), length_before=length_before)
 
 
 def growth(*, per_step: float = 10, resident: float = 400, limit: float | None = 1000) -> Growth:
@@ -74,7 +85,7 @@ def judge_one(owner: Owner, *, per_step: float = 10, limit: float | None = 1000)
 
 @pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
 def test_what_has_no_bound_leaks(kind: str) -> None:
-    found = judge_one(replace(LIST, kind=kind))
+    found = judge_one(list_as(kind=kind))
     assert (found.verdict, found.owner, found.made_at) == ("leak", "train.HISTORY", MADE)
     assert (found.bytes_per_step, found.interval) == (10 * MIB, (9 * MIB, 12 * MIB))
     assert (found.share, found.limit_step) == (1.0, 160), "600 MiB are left, at 10 a round"
@@ -82,41 +93,42 @@ def test_what_has_no_bound_leaks(kind: str) -> None:
 
 
 def test_what_has_a_capacity_fills() -> None:
-    found = judge_one(replace(LIST, kind="deque", capacity=70))
+    found = judge_one(list_as(kind="deque", capacity=70))
     assert found.verdict == "filling"
     assert (found.plateau_bytes, found.plateau_step) == (70 * MIB, 104), "40 more, 10 a round"
     assert found.limit_step is None, "40 MiB more is all, and 600 are left"
 
 
 def test_a_filling_that_does_not_fit_reaches_the_limit() -> None:
-    found = judge_one(replace(LIST, kind="deque", capacity=1000))
+    found = judge_one(list_as(kind="deque", capacity=1000))
     assert (found.plateau_step, found.limit_step) == (197, 160)
 
 
 def test_a_full_container_whose_items_grow_leaks() -> None:
-    assert judge_one(replace(LIST, kind="deque", capacity=10, length_before=10, length=10)).verdict == "leak"
+    assert judge_one(list_as(kind="deque", capacity=10, length_before=10, length=10)).verdict == "leak"
 
 
 def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
-    assert judge_one(replace(LIST, kind="queue")).verdict == "backlog"
-    unbounded, bounded = (judge_one(replace(LIST, kind="cache", capacity=bound)) for bound in (None, 40))
+    assert judge_one(list_as(kind="queue")).verdict == "backlog"
+    unbounded, bounded = (judge_one(list_as(kind="cache", capacity=bound)) for bound in (None, 40))
     assert (unbounded.verdict, unbounded.what, unbounded.plateau_bytes) == (
         "cache",
-        f"{LIST.content_words}, unbounded",
+        f"{LIST.contents.what}, unbounded",
         None,
     )
     assert (bounded.verdict, bounded.plateau_bytes) == ("filling", 40 * MIB)
-    full = judge_one(replace(LIST, kind="cache", capacity=40, length_before=40, length=40))
-    assert (full.verdict, full.what) == ("cache", f"{LIST.content_words}, maxsize 40")
+    full = judge_one(list_as(kind="cache", capacity=40, length_before=40, length=40))
+    assert (full.verdict, full.what) == ("cache", f"{LIST.contents.what}, maxsize 40")
 
 
 def test_the_advice_speaks_of_the_content_first() -> None:
-    assert ".detach()" in judge_one(replace(LIST, holds_graph=True)).advice
-    carried = judge_one(replace(LIST, code_name=CodeName("hidden"), kind="graph", holds_graph=True))
+    graph = replace(LIST.contents, has_graph=True)
+    assert ".detach()" in judge_one(replace(LIST, contents=graph)).advice
+    carried = judge_one(replace(list_as(kind="graph"), code_name=CodeName("hidden"), contents=graph))
     assert carried.advice.startswith("Cut its graph between two steps: `hidden = hidden.detach()`. ")
-    assert ".clone()" in judge_one(replace(LIST, holds_base=True)).advice
-    assert "remove()" in judge_one(replace(LIST, kind="hooks")).advice
-    assert "plt.close" in judge_one(replace(LIST, kind="figures")).advice
+    assert ".clone()" in judge_one(replace(LIST, contents=replace(LIST.contents, has_base=True))).advice
+    assert "remove()" in judge_one(list_as(kind="hooks")).advice
+    assert "plt.close" in judge_one(list_as(kind="figures")).advice
 
 
 def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
@@ -225,7 +237,8 @@ def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
 def handlers(path: str, **changes: Any) -> Evidence:
     """A list somewhere in `train.EVENTS` that leaks functions made at one line."""
     holders = ("train.py, global EVENTS", f"entry {path!r} of dict of 3", "list of 30", "closure of _handler")
-    owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, content_words="30 × closure of _handler")
+    contents = replace(LIST.contents, what="30 × closure of _handler")
+    owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, contents=contents)
     found = owner_evidence(owner, steps=2, growth=growth(), drift=DRIFT, made_at=MADE)
     return replace(found, **{"share": 0.25, **changes})
 
@@ -347,11 +360,11 @@ def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_
     tables, rows = (owner_evidence(one, steps=2, growth=growth(), drift=DRIFT) for one in (TABLES, LIST))
     told = judge_lines(made_at=MADE, native_line=RISES)
     assert told.made_at == RISES
-    assert re.fullmatch(rf"{re.escape(TABLES.content_words)}; .* train\.py:31", told.what)
+    assert re.fullmatch(rf"{re.escape(TABLES.contents.what)}; .* train\.py:31", told.what)
     assert (tables.wants_native_line, rows.wants_native_line) == (True, False), "what objects hold has their line"
     same = replace(RISES, line=MADE.line)
     assert judge_lines(made_at=MADE, native_line=same) == judge_lines(made_at=MADE), "the same line, and no native one"
-    assert judge_lines(native_line=RISES).what == TABLES.content_words
+    assert judge_lines(native_line=RISES).what == TABLES.contents.what
     assert judge_lines(native_line=RISES).made_at == RISES
 
 

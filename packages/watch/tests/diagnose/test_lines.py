@@ -459,10 +459,10 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     free = ctypes.CDLL(None).free
     for block in kept:
         free(ctypes.c_void_p(block))
-    assert following.find_line_of_cause(found) == (
+    assert following.add_line(found).native_line == (
         AllocationSite(item.file, item.line - 1, function, "native") if better else None
     )
-    assert following.find_line_of_cause(replace(found, made_at=replace(item, line=1))) is None, (
+    assert following.add_line(replace(found, made_at=replace(item, line=1))).native_line is None, (
         "nobody has asked for it"
     )
     assert following.prepare_try([found]) != better

@@ -22,16 +22,15 @@ from flatwater_watch.diagnose.investigation import Investigation, SoughtContaine
 from flatwater_watch.diagnose.line_search import search_owner_line_, start_trace_
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
-from flatwater_watch.heap.census import CensusTaker, take_census
+from flatwater_watch.heap.census import Census, CensusTaker, take_census
 from flatwater_watch.heap.libraries import GrownHolders, heap_lengths
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Reading
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import CASE, DRIFT
 
 pytestmark = pytest.mark.usefixtures("_bears_forks")
 
 MIB = 1 << 20
-CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 SOURCE = """
 from collections import deque
@@ -93,7 +92,6 @@ def monitor() -> Iterator[Monitor]:
     monitor = Monitor(Roots())
     yield monitor
     monitor.close()
-    assert monitor._tracer is not None
     assert not monitor._tracer.running
 
 
@@ -113,7 +111,7 @@ def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]
 def test_what_roots_gained_and_what_lies_behind_handles_is_asked_of_one_census() -> None:
     """At the end, when the program stands still: a second census could see nothing else."""
     censuses: list[int] = []
-    monitor = Monitor(Roots(), on_census=lambda step, _census: censuses.append(step))
+    monitor = Monitor(Roots(), on_census=lambda census: censuses.append(census.step))
     watch(monitor, lambda number: FLAT._replace(step=number), 3)
     before = len(censuses)
     latest = monitor.take_whole_census()
@@ -347,9 +345,10 @@ def test_the_number_of_items_that_keep_one_is_not_the_length_of_what_one_keeps(u
     (found,) = monitor.evidence()
     case = Investigation({}, last_evidence=[replace(found, owner=held.path)], first_owner_length=3)
     case.sought_containers = {held.path: SoughtContainers(("train.OTHERS", "[*]"), held, in_more_items=True)}
-    start_trace_(case, None, Roots(), in_watch_thread=False)
+    tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=lambda _: None, start=lambda **_: None))
+    start_trace_(case, tracer, Roots(), in_watch_thread=False)
     user.OTHERS[1] = ["text"] * 50
-    search_owner_line_(case, None, Roots())
+    search_owner_line_(case, tracer, Roots())
     assert case.first_owner_length == 3
 
 
@@ -360,8 +359,8 @@ def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, m
     case.sought_containers = sought_history()
     user.keep(1)
     asked: list[Any] = []
-    tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append))
-    start_trace_(case, None, Roots(), in_watch_thread=False)
+    tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append, start=lambda **_: None))
+    start_trace_(case, tracer, Roots(), in_watch_thread=False)
     assert search_owner_line_(case, tracer, Roots())
     assert asked == []
     user.keep(1)
@@ -382,7 +381,7 @@ def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_fo
         return grown_reading(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
 
     counted: list[bool] = []
-    monitor._census_callback = lambda _step, _census: counted.append(monitor.is_tracing)
+    monitor._census_callback = lambda _census: counted.append(monitor.is_tracing)
     told = watch(monitor, step, 30)
     (at,) = told
     (found,) = told[at]
@@ -477,15 +476,15 @@ def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monito
         if number <= 8:
             user.keep(2)
         monitor.observe(grown_reading(number, 2 * min(number, 8)))
-        assert monitor._tracer is not None
         traced += monitor._tracer.running
-    assert traced <= 1 + SHIPPED.investigating.maximum_idle_traced_readings
+    assert traced <= 1 + CASE.maximum_idle_traced_readings
 
 
 def test_a_census_goes_on_between_two_steps(user: Any) -> None:
     """And is handed over at the next one, as begun at the step at which it was."""
-    told, step_now = [], 1
-    censuses = CensusTaker(Roots(), lambda step, census: told.append((step, census)), lambda: step_now)
+    told: list[Census] = []
+    step_now = 1
+    censuses = CensusTaker(Roots(), told.append, lambda: step_now)
     for number in range(100):
         user.keep(1)
         user.HISTORY.append([[number]] * 1000)
@@ -501,9 +500,9 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
     censuses.slice_seconds = 1e-9
     taken = censuses.advance_census_()
     assert taken is not None
-    assert taken == told[0]
-    assert taken[0] == 1
-    assert 1 < taken[1].holdings["train.HISTORY"].step < slices, "it is of the step of the slice that read it"
+    assert taken is told[0]
+    assert taken.step == 1
+    assert 1 < taken.holdings["train.HISTORY"].step < slices, "it is of the step of the slice that read it"
 
 
 def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> None:
@@ -511,7 +510,6 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
     traced = 0
     for number in range(1, 61):
         monitor.observe(step(number))
-        assert monitor._tracer is not None
         traced += monitor._tracer.running
     assert traced == 1, "what is known is not looked for again"
     assert len(monitor.findings()) == 1
@@ -522,7 +520,6 @@ def test_a_program_is_traced_for_an_owner_of_a_fair_share_alone(
     user: Any, monitor: Monitor, more: int, *, traced: bool
 ) -> None:
     """A compiler's tables are a small part of what it takes once, and under a trace it is 75 times as slow."""
-    assert monitor._tracer is not None
     was_traced = False
     for number in range(1, 16):
         user.keep(1)
@@ -538,7 +535,6 @@ def test_a_trace_ends_with_the_budget_whatever_waits_for_it(monitor: Monitor, le
     """A census that nothing was left for waited 47 s under a trace."""
     monitor.observe(grown_reading(1, 1))
     monitor.state, monitor._case.proven = CaseState.COMPARING, True
-    assert monitor._tracer is not None
     monitor._tracer.start(tensors=False)
     monitor.observe(grown_reading(2, 2), seconds=1e-9, budget=left)
     assert monitor.censuses.is_under_way
@@ -590,7 +586,6 @@ def test_near_the_limit_nothing_is_traced(user: Any, monitor: Monitor) -> None:
     told = []
     for number in range(1, 12):
         told += monitor.observe(step(number))
-        assert monitor._tracer is not None
         assert not monitor._tracer.running
     assert [(finding.owner, finding.made_at) for finding in told] == [("train.REPLAY", None)]
 
@@ -598,7 +593,6 @@ def test_near_the_limit_nothing_is_traced(user: Any, monitor: Monitor) -> None:
 @pytest.mark.long
 def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) -> None:
     """Also while the next burst is waited for."""
-    assert monitor._tracer is not None
     number = 0
     while not monitor._tracer.running:
         number += 1
@@ -850,9 +844,7 @@ def test_at_the_end_the_look_under_way_is_waited_for(
     user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Growth that no census has looked at is not said to be native, also where there is no time for it."""
-    monkeypatch.setattr(
-        "flatwater_watch.diagnose.monitor.CASE", SHIPPED.investigating._replace(last_search_seconds=seconds)
-    )
+    monkeypatch.setattr("flatwater_watch.diagnose.monitor.CASE", CASE._replace(last_search_seconds=seconds))
     user.TRIALS.extend([[[number] for _ in range(6)] for _ in range(24)] for number in range(24))  # 120 slices
     step = leaking(user)
     for number in range(1, 40):
@@ -931,18 +923,11 @@ def test_what_was_seen_without_a_proof_is_a_cause_if_memory_went_on_like_it(
     assert [each.owner for each in monitor.findings()] == [each.owner for each in found]
 
 
-def test_without_a_trace_the_owner_is_told_without_a_line(user: Any) -> None:
-    monitor = Monitor(Roots(), trace=False)
-    (found,) = next(iter(watch(monitor, leaking(user), 10).values()))
-    assert (found.owner, found.made_at) == ("train.HISTORY", None)
-
-
 def test_a_monitor_that_is_closed_keeps_nothing(user: Any) -> None:
     monitor = Monitor(Roots())
     step = leaking(user)
     for number in range(1, 7):
         monitor.observe(step(number))
-    assert monitor._tracer is not None
     assert monitor._tracer.running
     monitor.close()
     assert not monitor._tracer.running

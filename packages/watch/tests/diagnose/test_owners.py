@@ -21,9 +21,8 @@ from flatwater_watch.heap.raw import is_class
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import OWNING
 
-OWNING = SHIPPED.owning
 ROOTS = Roots()
 Load = Callable[[str], ModuleType]
 
@@ -55,17 +54,22 @@ def test_losses_kept_with_their_graph(load: Load) -> None:
                 LOSSES.append(net(torch.ones(64, 500)).mean())
         """)
     )
-    assert (owner.path, owner.kind, owner.length_before, owner.length) == ("train.LOSSES", "list", 5, 15)
+    assert (owner.path, owner.holding.kind, owner.length_before, owner.holding.length) == (
+        "train.LOSSES",
+        "list",
+        5,
+        15,
+    )
     assert owner.holders == ("train.py, global LOSSES", "list of 15", "Tensor with its autograd graph")
     each = 2 * 64 * 500 * 4 + 6 * NODE_BYTES + 4 * SAVED_BYTES
     assert owner.bytes_grown == pytest.approx(10 * each, rel=0.01)
-    assert (owner.holds_graph, owner.holds_base, owner.count, owner.content_words) == (
+    assert (owner.contents.has_graph, owner.contents.has_base, owner.contents.count, owner.contents.what) == (
         True,
         False,
         15,
         "15 × float32[]",
     )
-    assert {type(leaf).__name__ for leaf in owner.newest_items} == {"Tensor"}
+    assert {type(leaf).__name__ for leaf in owner.contents.leaves} == {"Tensor"}
 
 
 ORDERS = """
@@ -132,7 +136,7 @@ BOUNDED = """
 
 def test_a_bound_that_is_declared_beside_a_container_is_its_capacity(load: Load) -> None:
     """By its name, or as the bound of the object; a number of another name says nothing of the container."""
-    capacities = {owner.path: owner.capacity for owner in owners(load(BOUNDED))}
+    capacities = {owner.path: owner.holding.capacity for owner in owners(load(BOUNDED))}
     assert capacities == {
         "train._cache": 500, "train.rows": None, "train.STORE.kept": 700, "train.STORE.batches": 700
     }  # fmt: skip
@@ -141,7 +145,7 @@ def test_a_bound_that_is_declared_beside_a_container_is_its_capacity(load: Load)
 def test_a_container_that_is_longer_than_the_bound_beside_it_has_none(load: Load) -> None:
     program = load(BOUNDED)
     vars(program)["_MAXCACHE"] = 9
-    assert {owner.capacity for owner in owners(program) if owner.path == "train._cache"} == {None}
+    assert {owner.holding.capacity for owner in owners(program) if owner.path == "train._cache"} == {None}
 
 
 RECENT = """
@@ -161,7 +165,7 @@ RECENT = """
 
 
 def test_a_container_with_attributes_of_its_own_has_its_bound_among_them(load: Load) -> None:
-    capacities = {owner.path: owner.capacity for owner in owners(load(RECENT))}
+    capacities = {owner.path: owner.holding.capacity for owner in owners(load(RECENT))}
     assert capacities == {"train.KEPT": 600, "train.KEPT.links": 600}
 
 
@@ -180,7 +184,7 @@ CLASSES = """
 
 def test_classes_are_the_items_and_not_what_lies_within_them(load: Load) -> None:
     owner = the_owner(load(CLASSES))
-    assert all(map(is_class, owner.newest_items))
+    assert all(map(is_class, owner.contents.leaves))
     slope = Slope(1.0, 1.0, 1.0)
     growth = Growth(step=10, resident=1, limit=None, whole=slope, unit="round")
     assert owner_evidence(owner, steps=2, growth=growth, drift=slope).holds_classes
@@ -284,10 +288,10 @@ def test_a_registry_of_environments(load: Load) -> None:
                 Env()
         """)
     )
-    assert (owner.path, owner.kind, owner.length) == ("train.Env.registry", "dict", 15)
+    assert (owner.path, owner.holding.kind, owner.holding.length) == ("train.Env.registry", "dict", 15)
     assert owner.holders == ("train.py, class Env", "attribute registry of Env", "dict of 15", "Env")
     assert owner.bytes_grown == pytest.approx(10 * 30_000, rel=0.05)
-    assert owner.content_words == "15 × uint8[100, 100, 3]"
+    assert owner.contents.what == "15 × uint8[100, 100, 3]"
 
 
 def test_an_unbounded_history_of_dicts(load: Load) -> None:
@@ -299,9 +303,9 @@ def test_an_unbounded_history_of_dicts(load: Load) -> None:
     """)
     owner = the_owner(program)
     added = sum(sys.getsizeof(d) + 3 * 32 for d in program.HISTORY[250:])  # 24 and 28 bytes take 32
-    assert (owner.path, owner.length_before, owner.length) == ("train.HISTORY", 250, 750)
+    assert (owner.path, owner.length_before, owner.holding.length) == ("train.HISTORY", 250, 750)
     assert owner.bytes_grown == pytest.approx(added, rel=0.1)
-    assert owner.content_words == "750 × dict of 3 keys"
+    assert owner.contents.what == "750 × dict of 3 keys"
 
 
 def test_clones_in_a_hall_of_fame_with_their_moments(load: Load) -> None:
@@ -324,8 +328,8 @@ def test_clones_in_a_hall_of_fame_with_their_moments(load: Load) -> None:
     assert owner.path == "train.trainer.hall"
     assert owner.holders[:3] == ("train.py, global trainer", "attribute hall of Trainer", "list of 15")
     assert owner.bytes_grown == pytest.approx(10 * 3 * (200 * 200 + 200) * 4, rel=0.1)
-    assert owner.count == 15 * 3
-    assert owner.content_words == "45 × float32[200, 200]"
+    assert owner.contents.count == 15 * 3
+    assert owner.contents.what == "45 × float32[200, 200]"
 
 
 def test_figures_that_are_never_closed(load: Load) -> None:
@@ -340,9 +344,14 @@ def test_figures_that_are_never_closed(load: Load) -> None:
         owner = the_owner(program, rounds=4, warm=2)
     finally:
         program.pyplot.close("all")
-    assert (owner.path, owner.kind, owner.length_before, owner.length) == ("pyplot's figures", "figures", 2, 6)
+    assert (owner.path, owner.holding.kind, owner.length_before, owner.holding.length) == (
+        "pyplot's figures",
+        "figures",
+        2,
+        6,
+    )
     assert owner.holders == ("pyplot's figures", "6 open figures", "Figure")
-    assert owner.content_words == "6 × Figure"
+    assert owner.contents.what == "6 × Figure"
     assert 100_000 * 4 < owner.bytes_grown < 2_000_000 * 4
 
 
@@ -366,7 +375,7 @@ def test_entries_of_a_dict_are_told_by_what_is_large_in_them(load: Load, key: st
         """)
     )
     assert owner.path == "train.SEEN"
-    assert owner.content_words == f"30000 × {item}"
+    assert owner.contents.what == f"30000 × {item}"
 
 
 def test_a_replay_that_is_still_filling(load: Load) -> None:
@@ -385,12 +394,12 @@ def test_a_replay_that_is_still_filling(load: Load) -> None:
                     agent.memory.append((PRICES[at : at + 20].copy(), 0.5, at))
         """)
     )
-    assert (owner.path, owner.kind) == ("train.agent.memory", "deque")
-    assert (owner.length_before, owner.length, owner.capacity) == (50, 150, 1000)
+    assert (owner.path, owner.holding.kind) == ("train.agent.memory", "deque")
+    assert (owner.length_before, owner.holding.length, owner.holding.capacity) == (50, 150, 1000)
     assert owner.bytes_grown == pytest.approx(100 * 20 * 64 * 4, rel=0.1)
     assert owner.item_bytes * 1000 == pytest.approx(1000 * 20 * 64 * 4, rel=0.1)
     assert " rows but one: " in (owner.redundancy or "")
-    assert owner.content_words == "150 × float32[20, 64]"
+    assert owner.contents.what == "150 × float32[20, 64]"
 
 
 def test_states_kept_by_closures_in_a_callback_list(load: Load) -> None:
@@ -406,7 +415,7 @@ def test_states_kept_by_closures_in_a_callback_list(load: Load) -> None:
                 CALLBACKS.append(on_step)
         """)
     )
-    assert (owner.path, owner.length) == ("train.CALLBACKS", 15)
+    assert (owner.path, owner.holding.length) == ("train.CALLBACKS", 15)
     assert owner.holders == ("train.py, global CALLBACKS", "list of 15", "closure of on_step (optimizer)")
     assert owner.bytes_grown == pytest.approx(10 * (300 * 300 + 300) * 4, rel=0.1)
 
@@ -449,10 +458,10 @@ def test_a_queue_whose_consumer_is_slow_is_a_backlog(load: Load, made: str, put:
                 TASKS.get{"" if put == "put" else "_nowait"}()
         """)
     )
-    assert (owner.path, owner.kind, owner.capacity) == ("train.TASKS", "queue", capacity)
-    assert (owner.length_before, owner.length) == (5, 15)
+    assert (owner.path, owner.holding.kind, owner.holding.capacity) == ("train.TASKS", "queue", capacity)
+    assert (owner.length_before, owner.holding.length) == (5, 15)
     assert owner.bytes_grown == pytest.approx(10 * 4000, rel=0.1)
-    assert len(owner.newest_items) == 10
+    assert len(owner.contents.leaves) == 10
 
 
 @pytest.mark.parametrize(("decorator", "capacity"), [("cache", None), ("lru_cache(maxsize=200)", 200)])
@@ -472,12 +481,12 @@ def test_a_cache_on_a_method(load: Load, decorator: str, capacity: int | None) -
                     env.observe(next(numbers))
         """)
     )
-    assert (owner.path, owner.kind, owner.capacity) == ("train.Env.observe", "cache", capacity)
-    assert (owner.length_before, owner.length) == (50, 150)
+    assert (owner.path, owner.holding.kind, owner.holding.capacity) == ("train.Env.observe", "cache", capacity)
+    assert (owner.length_before, owner.holding.length) == (50, 150)
     assert owner.bytes_grown == pytest.approx(100 * 20_000, rel=0.1)
     bound = ", unbounded" if capacity is None else ", at most 200"
     assert owner.holders[-2:] == (f"cache of observe() with 150 results{bound}", "ndarray")
-    assert [leaf[0] for leaf in owner.newest_items] == list(range(1126, 1150))
+    assert [leaf[0] for leaf in owner.contents.leaves] == list(range(1126, 1150))
 
 
 def test_hooks_that_are_registered_and_never_removed(load: Load) -> None:
@@ -490,7 +499,7 @@ def test_hooks_that_are_registered_and_never_removed(load: Load) -> None:
                 net[0].register_forward_hook(lambda module, given, out: seen.sum() and None)
         """)
     )
-    assert (owner.path, owner.kind, owner.length) == ("train.net[*]._forward_hooks", "hooks", 15)
+    assert (owner.path, owner.holding.kind, owner.holding.length) == ("train.net[*]._forward_hooks", "hooks", 15)
     assert owner.holders[-2:] == ("table of 15 hooks", "closure of <lambda> (seen)")
     assert owner.bytes_grown == pytest.approx(10 * 4000, rel=0.2)
 
@@ -506,10 +515,10 @@ def test_views_that_keep_a_large_base(load: Load, made: str) -> None:
                 ROWS.append({made}[:5])
         """)
     )
-    assert (owner.path, owner.holds_base, owner.holds_graph) == ("train.ROWS", True, False)
+    assert (owner.path, owner.contents.has_base, owner.contents.has_graph) == ("train.ROWS", True, False)
     assert owner.holders[-1].endswith("a view of a larger base")
     assert owner.bytes_grown == pytest.approx(10 * 200_000, rel=0.01)
-    assert (owner.count, owner.content_words) == (15, "15 × float32[5]")
+    assert (owner.contents.count, owner.contents.what) == (15, "15 × float32[5]")
 
 
 def test_of_several_containers_on_one_path_the_longest_is_described(load: Load) -> None:
@@ -526,8 +535,8 @@ def test_of_several_containers_on_one_path_the_longest_is_described(load: Load) 
         """)
     )
     assert owner.path == "train.NODES[*].listeners"
-    assert (owner.holders[-1], owner.content_words) == ("ndarray", "15 × float32[50000]")
-    assert owner.newest_items
+    assert (owner.holders[-1], owner.contents.what) == ("ndarray", "15 × float32[50000]")
+    assert owner.contents.leaves
 
 
 def test_a_small_view_beside_a_large_array_is_not_told(load: Load) -> None:
@@ -539,7 +548,7 @@ def test_a_small_view_beside_a_large_array_is_not_told(load: Load) -> None:
                 ROWS.append((np.zeros(50_000, np.float32), np.zeros(1)[:0]))
         """)
     )
-    assert (owner.path, owner.holds_base, owner.content_words) == ("train.ROWS", False, "15 × float32[50000]")
+    assert (owner.path, owner.contents.has_base, owner.contents.what) == ("train.ROWS", False, "15 × float32[50000]")
 
 
 @pytest.mark.parametrize(
@@ -555,7 +564,7 @@ def test_an_array_that_is_added_to(load: Load, join: str, new: str) -> None:
             buffer = {join}([buffer, {new}])
     """)
     owner = the_owner(program)
-    assert (owner.path, owner.kind) == ("train.buffer", "array")
+    assert (owner.path, owner.holding.kind) == ("train.buffer", "array")
     assert owner.bytes_grown == pytest.approx(10 * 100 * 8 * program.buffer.itemsize, rel=0.01)
 
 
@@ -570,13 +579,13 @@ def test_a_tensor_whose_graph_goes_back_to_the_first_round(load: Load) -> None:
             state = torch.tanh(state * weight)
     """)
     owner = the_owner(program)
-    assert (owner.path, owner.kind) == ("train.state", "graph")
-    assert (owner.length_before, owner.length) == (2 * 5 + 1, 2 * 15 + 1)
+    assert (owner.path, owner.holding.kind) == ("train.state", "graph")
+    assert (owner.length_before, owner.holding.length) == (2 * 5 + 1, 2 * 15 + 1)
     assert owner.holders == ("train.py, global state", "autograd graph of 31 nodes", "Tensor with its autograd graph")
     each = 4000 + STORAGE_BYTES + 2 * NODE_BYTES + 3 * SAVED_BYTES
     assert owner.bytes_grown == pytest.approx(10 * each, rel=0.01)
-    assert owner.newest_items == (program.state,)
-    assert owner.holds_graph
+    assert owner.contents.leaves == (program.state,)
+    assert owner.contents.has_graph
 
 
 def test_each_agent_s_history_is_one_owner(load: Load) -> None:
@@ -592,9 +601,9 @@ def test_each_agent_s_history_is_one_owner(load: Load) -> None:
                     agent.history.append(bytes(1000))
         """)
     )
-    assert (owner.path, owner.length_before, owner.length) == ("train.AGENTS[*].history", 5, 15)
+    assert (owner.path, owner.length_before, owner.holding.length) == ("train.AGENTS[*].history", 5, 15)
     assert owner.bytes_grown == pytest.approx(40 * 10 * 1033, rel=0.05)
-    assert (owner.count, owner.content_words) == (600, "600 × bytes")
+    assert (owner.contents.count, owner.contents.what) == (600, "600 × bytes")
 
 
 def test_longer_items_do_not_take_the_blame_from_the_list_they_are_in(load: Load) -> None:
@@ -606,7 +615,7 @@ def test_longer_items_do_not_take_the_blame_from_the_list_they_are_in(load: Load
                 EPISODES.append([bytes(1000) for _ in range(100 + len(EPISODES))])
         """)
     )
-    assert (owner.path, owner.length) == ("train.EPISODES", 15)
+    assert (owner.path, owner.holding.length) == ("train.EPISODES", 15)
 
 
 def test_two_leaks_are_two_owners_and_their_holder_is_none(load: Load) -> None:
@@ -621,7 +630,10 @@ def test_two_leaks_are_two_owners_and_their_holder_is_none(load: Load) -> None:
                 trainer.large.append(bytes(30_000))
         """)
     )
-    assert [(owner.path, owner.length) for owner in found] == [("train.trainer.large", 15), ("train.trainer.small", 15)]
+    assert [(owner.path, owner.holding.length) for owner in found] == [
+        ("train.trainer.large", 15),
+        ("train.trainer.small", 15),
+    ]
 
 
 def test_more_blocks_of_one_length_are_the_growth_of_what_holds_them(load: Load) -> None:
@@ -639,7 +651,7 @@ def test_more_blocks_of_one_length_are_the_growth_of_what_holds_them(load: Load)
         rounds=1,
         warm=47,
     )
-    assert (owner.path, owner.kind) == ("train.KEPT", "list")
+    assert (owner.path, owner.holding.kind) == ("train.KEPT", "list")
 
 
 def test_locals_of_a_running_loop_are_found_and_named_by_their_function(load: Load) -> None:
@@ -673,7 +685,7 @@ def test_a_linked_list_is_one_holding(load: Load) -> None:
                     head.next = node
         """)
     )
-    assert (owner.path, owner.length) == ("train.head.next", 300)
+    assert (owner.path, owner.holding.length) == ("train.head.next", 300)
     assert owner.bytes_grown == pytest.approx(200 * 1081, rel=0.1)
 
 
@@ -804,7 +816,7 @@ def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> N
     """)
     before = take_census(ROOTS).without_objects()
     owner = the_owner(program)
-    assert (owner.path, owner.kind) == ("train.report[*]", "object")
+    assert (owner.path, owner.holding.kind) == ("train.report[*]", "object")
     assert find_owners(before._replace(sampled_items=6), take_census(ROOTS)) == [], "other items were drawn"
     words = [f"word {n}" for n in range(1000)]
     assert owner.bytes_grown == pytest.approx(10 * sum(map(sys.getsizeof, [words, *words])), rel=0.2)
@@ -835,7 +847,7 @@ def test_what_items_of_a_list_of_constant_length_keep_from_their_first_use_on_is
     owner = the_owner(program, rounds=4, warm=2)
     assert (owner.path, owner.in_more_items) == ("train.images[*].data", True)
     assert owner.bytes_grown == pytest.approx(count // 12 * 4 * 80_000, rel=0.35)
-    assert owner.newest_items
+    assert owner.contents.leaves
     rate = Slope(1e5, 1e5, 1e5)
     growth = Growth(6, 1, None, rate, "turn")
     assert owner_evidence(owner, steps=4, growth=growth, drift=rate).advice == (
@@ -947,7 +959,7 @@ def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_tab
     rows = pandas.DataFrame({"price": numpy.ones(100_000)})
     holder["history"] = pandas.concat([holder["history"], rows], ignore_index=True)
     (owner,) = [found for found in find_owners(before, take_census(roots)) if found.path.endswith("holder['history']")]
-    assert "float64[1, 101000]" in owner.content_words
+    assert "float64[1, 101000]" in owner.contents.what
     assert resolve_hops(roots, owner.hops) is owner.container
 
 
@@ -966,6 +978,6 @@ def test_a_cache_of_numbers_is_told_by_the_arguments_that_it_keeps() -> None:
     before = take_census(roots)
     for _ in range(20):
         Client().files()
-    owners = [found for found in find_owners(before, take_census(roots)) if found.kind == "cache"]
-    assert [owner.content_words for owner in owners] == ["21 × bytes of 10033 bytes"]
-    assert {type(leaf) for leaf in owners[0].newest_items} == {bytes}
+    owners = [found for found in find_owners(before, take_census(roots)) if found.holding.kind == "cache"]
+    assert [owner.contents.what for owner in owners] == ["21 × bytes of 10033 bytes"]
+    assert {type(leaf) for leaf in owners[0].contents.leaves} == {bytes}

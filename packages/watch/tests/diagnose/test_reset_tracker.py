@@ -9,11 +9,11 @@ from flatwater_watch.diagnose.owners import find_owners
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import OWNING
 
 Load = Callable[[str], ModuleType]
 FOUND_AT = 100 << 20
-LOOKS = SHIPPED.owning.maximum_checks_between_resets
+LOOKS = OWNING.maximum_checks_between_resets
 SOURCE = """
     TRACE, TABLES = [], [{}]
     def fill(length):

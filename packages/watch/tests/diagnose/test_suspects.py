@@ -20,7 +20,7 @@ from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import CASE
 
 pytestmark = pytest.mark.usefixtures("_bears_forks")
 
@@ -133,7 +133,7 @@ def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
 
 def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
     """It is reckoned from the collector's count, which falls with all that is freed."""
-    monitor = Monitor(Roots(), trace=False)
+    monitor = Monitor(Roots())
     monitor.observe(grown_reading(1, 0, limit=None, rates={}))
     monitor.close()
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
@@ -171,10 +171,10 @@ def count_waits(case: Investigation, each_reading: int) -> int:
 
 def test_tracing_goes_on_until_a_piece_is_garbage_and_not_for_ever() -> None:
     case = Investigation({}, suspected_garbage=OLD, bytes_per_garbage_object=OLD.bytes_per_object, trace_tries=1)
-    assert count_waits(case, 50 * MIB) == SHIPPED.investigating.minimum_garbage_readings
+    assert count_waits(case, 50 * MIB) == CASE.minimum_garbage_readings
     assert count_waits(case, MIB) == 4, "two pieces of 2 MiB: the program holds the last one"
-    assert count_waits(replace(case, trace_tries=2), MIB) == SHIPPED.investigating.maximum_idle_traced_readings
-    assert count_waits(case, 0) == SHIPPED.investigating.maximum_idle_traced_readings
+    assert count_waits(replace(case, trace_tries=2), MIB) == CASE.maximum_idle_traced_readings
+    assert count_waits(case, 0) == CASE.maximum_idle_traced_readings
     assert count_waits(replace(case, suspected_garbage=None), 0) == 1
 
 
@@ -262,7 +262,7 @@ def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
         GarbageSearch.is_done
     )  # on a busy machine, a fork of all tests takes longer than is waited at a program's end
     monkeypatch.setattr(GarbageSearch, "is_done", lambda search, seconds=0.0: ended(search, 60 if seconds else 0.0))
-    monitor = Monitor(Roots(), trace=False)
+    monitor = Monitor(Roots())
     for step in range(1, 12):
         monitor.observe(reading_of(step))
     teeth = None if freed is None else GcSawtooth(freed, freed, 100 * MIB, bytes_since=9 * MIB, seconds=20.0)
@@ -270,14 +270,6 @@ def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
     monitor.close()
     assert [each.owner for each in found] == ([GARBAGE_OWNER] if told else [])
     assert (monitor.ordinary_garbage is None) is told
-
-
-@pytest.mark.usefixtures("_no_collection")
-def test_garbage_is_proven_without_a_line_where_nothing_may_be_traced() -> None:
-    monitor = Monitor(Roots(), trace=False)
-    told = [found for _, news in states(monitor, 30) for found in news]
-    monitor.close()
-    assert [(found.owner, found.made_at) for found in told] == [(GARBAGE_OWNER, None)]
 
 
 def test_memory_that_was_freed_at_once_fell() -> None:

@@ -85,7 +85,7 @@ def test_it_is_an_owner_that_grows(make: Any) -> None:
     assert owners[0].bytes_grown >= 20 * 7 * ROWS * 0.8
     kind = type(held["out"]).__name__
     assert [holder for holder in owners[0].holders if kind in holder] == [kind]
-    assert owners[0].content_words.startswith(f"1 × {kind} of ")
+    assert owners[0].contents.what.startswith(f"1 × {kind} of ")
 
 
 @pytest.mark.parametrize("make", BUFFERS[:-2])

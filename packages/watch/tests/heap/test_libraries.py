@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from flatwater_watch.heap.frozen import all_referrers
-from flatwater_watch.heap.libraries import ContainerLengths, grown_holders, heap_lengths
+from flatwater_watch.heap.libraries import ContainerLengths, all_referrers, grown_holders, heap_lengths
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import strong_object
 

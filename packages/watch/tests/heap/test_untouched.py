@@ -312,7 +312,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
     owners = find_owners(before, after)
     assert any(owner.path.startswith("train.") for owner in owners)
     for owner in owners:
-        tracer.find_line(owner.newest_items)
+        tracer.find_line(owner.contents.leaves)
         current_contents(after, owner.path)
         added_leaves(owner.container, *container_lengths([owner.container]), before.holdings[owner.path])
     for path, container in after.containers.items():

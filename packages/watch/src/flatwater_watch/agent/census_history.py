@@ -12,9 +12,7 @@ from flatwater_watch.agent.growth import Sample, growth_bytes, growth_rate, samp
 from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
-
-MEASURING = SHIPPED.measuring
+from flatwater_watch.thresholds import CASE, MEASURING
 
 CENSUS_INTERVAL_FACTOR = 1.4
 """Factor between the steps at which the bytes of owners are measured: a long run has only a few censuses more."""
@@ -89,7 +87,7 @@ def measure_growth(
     process_rate = growth_rate(samples)
     # Sizes in a census are estimates. If they rise by far more than the process, the owner's rate is not above the rate
     # at which it was found.
-    if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
+    if 0 < CASE.maximum_container_growth_ratio * process_rate < rate:
         rate = min(rate, cause.drift.per_step)
     share = _share_between_censuses(steps, own_bytes, samples)
     if share is None:  # the process gained too little between the censuses: its rate over all readings is taken

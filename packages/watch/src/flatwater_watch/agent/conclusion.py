@@ -9,13 +9,12 @@ from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import lies_below_root
 from flatwater_watch.meters.fork import fork_unsafe_library
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import ENDING, OWNING
 from flatwater_watch.units import format_bytes
 
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.garbage import Garbage
 
-ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 LIBRARY_ADVICE = (
     "give what a library works with a name of your own (`model = Model(...)`, then `model.learn()`): a census begins "

@@ -14,9 +14,7 @@ from flatwater_watch.heap.arrays import owning_array
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import is_a
 from flatwater_watch.meters.mappings import touched_bytes
-from flatwater_watch.thresholds import SHIPPED
-
-FILLING = SHIPPED.filling
+from flatwater_watch.thresholds import FILLING
 
 MAXIMUM_ARRAYS = 32
 """Maximum number of arrays whose pages are counted at each reading."""

@@ -18,10 +18,9 @@ from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.heap.roots import lies_in_library_call
 from flatwater_watch.series.readings import Growth, Reading, Scale
 from flatwater_watch.series.slope import Slope, drift_slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import CASE, DRIFT, ENDING, OWNING
 
-DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
-MINIMUM_TOTAL_BYTES = SHIPPED.investigating.minimum_bytes_per_step
+MINIMUM_TOTAL_BYTES = CASE.minimum_bytes_per_step
 """Minimum bytes that a cause gains over all recent readings together, as many as an owner must gain at a single step to
 be reported on demand; below it, the cause has stopped."""
 

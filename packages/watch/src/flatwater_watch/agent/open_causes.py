@@ -23,13 +23,11 @@ from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, gc_sawtooth
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import ENDING, OWNING
 
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.monitor import Monitor
-    from flatwater_watch.heap.census import CompletedCensus
-
-ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
+    from flatwater_watch.heap.census import Census
 
 
 def find_open_causes(
@@ -37,7 +35,7 @@ def find_open_causes(
     samples: Sequence[Sample],
     findings: Sequence[Finding],
     sawtooth: GcSawtooth | None,
-    latest: "CompletedCensus | None",
+    latest: "Census | None",
     *,
     may_pause: bool,
 ) -> tuple[list[Evidence], list[tuple[str, int]]]:
@@ -115,7 +113,7 @@ def split_native_garbage(
 
 
 def drop_native_in_roots(
-    monitor: "Monitor", samples: Sequence[Sample], causes: list[Evidence], latest: "CompletedCensus | None"
+    monitor: "Monitor", samples: Sequence[Sample], causes: list[Evidence], latest: "Census | None"
 ) -> list[Evidence]:
     """Return the causes, without native growth if roots gained most of its bytes by the latest census; None takes one.
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import ENDING, OWNING
 from flatwater_watch.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.finding import Finding
 
-ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
 STATE_PHRASES: dict[State, str] = {

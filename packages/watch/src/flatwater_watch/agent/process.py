@@ -32,9 +32,7 @@ from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.suspended_tracing import run_untraced
 from flatwater_watch.meters.system_calls import monotonic, process_seconds, thread_seconds, wall_time
 from flatwater_watch.series.readings import Reading
-from flatwater_watch.thresholds import SHIPPED
-
-COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
+from flatwater_watch.thresholds import COLLECTING, DRIFT, ENDING, FILLING
 
 RSS_CHECK_SECONDS = 1.0
 """Minimum seconds between two reads of resident memory alone, while the next reading is further away."""
@@ -307,11 +305,11 @@ class ProcessWatch:
         if (has_doubled or owner_sizes_are_due) and self._monitor.censuses.is_affordable:
             self._monitor.take_census()
 
-    def _on_census(self, step: int, census: Census) -> None:
+    def _on_census(self, census: Census) -> None:
         """Record the sizes of owners and the large arrays of a census that is complete."""
         self.censuses += 1
         self._unread_by_class = census.unread
-        record_census_(self._census_history, step, census)
+        record_census_(self._census_history, census.step, census)
         add_untouched_arrays_(self._filling_arrays, census)
         if self._samples:
             last_reading = self._samples[-1].reading

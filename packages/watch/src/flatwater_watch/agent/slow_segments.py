@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from flatwater_watch.agent.growth import Sample, samples_after_warm_up
 from flatwater_watch.diagnose.evidence import SlowSegment
-from flatwater_watch.thresholds import SHIPPED
-
-SLOWER = SHIPPED.slower
+from flatwater_watch.thresholds import SLOWER
 
 
 def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:

@@ -28,12 +28,10 @@ from flatwater_watch.diagnose.judge import NameCause, limit_step, make_findings,
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.series.readings import Scale
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import ENDING
 
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.garbage import Garbage
-
-ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 
 def select_growing_causes(

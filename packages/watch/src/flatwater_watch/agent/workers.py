@@ -7,9 +7,7 @@ from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.meters.mappings import FamilyMemory, descendant_memory
 from flatwater_watch.meters.system_calls import monotonic, thread_seconds
 from flatwater_watch.series.slope import Series, drift_slope
-from flatwater_watch.thresholds import SHIPPED
-
-DRIFT, ENDING, MEASURING = SHIPPED.drift, SHIPPED.ending, SHIPPED.measuring
+from flatwater_watch.thresholds import DRIFT, ENDING, MEASURING
 
 MAXIMUM_TIME_SHARE = 1 / 500
 """Maximum CPU seconds of the sums for each second of the program."""

@@ -60,13 +60,7 @@ def code_name(path: str) -> CodeName:
 
 
 def holder_names(census: Census, path: str, modules: Container[str]) -> list[CodeName]:
-    """Return the name of each object on a path, root first; empty for objects behind a library's private attributes.
-
-    Args:
-        census: census with references to its containers.
-        path: path of a container.
-        modules: names of the user's modules.
-    """
+    """Return the name of each object on a path, root first; empty for objects behind a library's private attributes."""
     # Runs no code of the watched program.
     holdings = chain_of_holdings(census, path)
     # The path as the program may write it: within a library, a property replaces a private attribute.
@@ -92,11 +86,6 @@ def container_name(census: Census, path: str, modules: Container[str]) -> CodeNa
     """Return the name of a container of the user's; `self.rows` if only methods of its holder can name it.
 
     It is empty if no code of the program can name the container.
-
-    Args:
-        census: census with references to its containers.
-        path: path of the container.
-        modules: names of the user's modules.
     """
     name, parent = code_name(path), census.holdings[path].parent
     if name.text or parent is None:

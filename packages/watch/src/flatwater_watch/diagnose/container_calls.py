@@ -58,13 +58,7 @@ _QUEUES = {
 
 
 def removing_call(kind: str, container: Any, name: CodeName) -> str:
-    """Return code that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known.
-
-    Args:
-        kind: kind of the container, as in `Holding.kind`.
-        container: the container.
-        name: name of the container in the code of the program.
-    """
+    """Return code that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known."""
     if not name.text or kind not in _OPERATIONS:
         return ""
     copy = "clone" if full_name(type(container))[0].partition(".")[0] == "torch" else "copy"
@@ -78,15 +72,7 @@ def leak_advice(kind: str, container: Any, name: CodeName) -> str | None:
 
 
 def resource_advice(resource: str, item: Any, kind: str, container: Any, name: CodeName) -> str:
-    """Return the advice for a container whose items each keep something open in the system.
-
-    Args:
-        resource: what they keep open, such as `child process`.
-        item: the newest item.
-        kind: kind of the container, as in `Holding.kind`.
-        container: the container.
-        name: name of the container in the code of the program.
-    """
+    """Return the advice for a container whose items each keep something open in the system."""
     removal = removing_call(kind, container, name)
     if data_address(item):  # an array or a tensor on a mapped file, which no call closes
         copy = "clone" if full_name(type(item))[0].partition(".")[0] == "torch" else "copy"

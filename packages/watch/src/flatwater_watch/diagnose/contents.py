@@ -16,9 +16,7 @@ from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_si
 from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.meters.mappings import descendant_memory
-from flatwater_watch.thresholds import SHIPPED
-
-OWNING = SHIPPED.owning
+from flatwater_watch.thresholds import OWNING
 
 ARRAY_PREFERENCE = 1.25
 """Factor of the bytes of arrays in a comparison with those of other classes."""
@@ -91,63 +89,32 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     # Leaves below a class are what its functions reach, not its content.
     if leaves and not is_class(newest[-1]) and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
+        item, main_objects = _describe_item(newest[-1], ending), _largest_objects(leaves_by_item)
         count = round(leaves_per_item * item_count) * holding.instances
         # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.
         largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
-        return Contents(
-            count=count,
-            what=f"{count} × {label}",
-            item=_describe_item(newest[-1], ending),
-            has_graph=has_graph,
-            has_base=has_base,
-            resource=resource,
-            leaves=_largest_objects(leaves_by_item),
-            arrays=tuple(leaf.obj for leaf in largest),
-        )
-    return _item_contents(holding, newest, ending, has_graph=has_graph, has_base=has_base, resource=resource)
-
-
-def _item_contents(
-    holding: Holding, newest: Sequence[Any], ending: str, *, has_graph: bool, has_base: bool, resource: Resource
-) -> Contents:
-    """Describe a container whose main content is its items: those of the class with the most bytes.
-
-    Args:
-        holding: the container in a census.
-        newest: newest items of the container, oldest first; empty if it has none.
-        ending: words on what an item keeps.
-        has_graph: whether any item carries an autograd graph.
-        has_base: whether the items are views that keep larger bases alive.
-        resource: what the items keep open in the system.
-    """
-    item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
-    main_items, main_share = _heaviest_class(newest)
-    count = round(item_count * main_share) * holding.instances
-    item_words = _describe_item(main_items[-1], ending) if main_items else "nothing yet"
-    item_words = "Figure" if holding.kind == "figures" else item_words  # pyplot's managers are unknown to users
-    size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
-    what = f"{count} × {item_words}{size_words}"
+    else:  # the items of the class with the most bytes
+        main_items, main_share = _heaviest_class(newest)
+        item = _describe_item(main_items[-1], ending) if main_items else "nothing yet"
+        item = "Figure" if holding.kind == "figures" else item  # pyplot's managers are unknown to users
+        main_objects, largest = tuple(main_items[-MAXIMUM_LEAVES:]), []
+        count = round(item_count * main_share) * holding.instances
+        size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
+        label = f"{item}{size_words}"
     return Contents(
         count=count,
-        what=what,
-        item=item_words,
+        what=f"{count} × {label}",
+        item=item,
         has_graph=has_graph,
         has_base=has_base,
         resource=resource,
-        leaves=tuple(main_items[-MAXIMUM_LEAVES:]),
-        arrays=(),
+        leaves=main_objects,
+        arrays=tuple(leaf.obj for leaf in largest),
     )
 
 
 def _held_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, process_count: int) -> Resource:
-    """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do.
-
-    Args:
-        newest: newest items of a container.
-        leaves: leaves of these items.
-        walk: walk that has opened these items.
-        process_count: number of child processes that they keep.
-    """
+    """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do."""
     # The newest item, or its last leaf, stands for all.
     if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
         return "mapped file"
@@ -245,12 +212,7 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
 
 
 def _describe_item(obj: Any, ending: str) -> str:
-    """Return an item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)".
-
-    Args:
-        obj: the item.
-        ending: words on what it keeps.
-    """
+    """Return an item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
     # Never by its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"

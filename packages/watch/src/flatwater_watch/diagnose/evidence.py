@@ -213,36 +213,34 @@ def owner_evidence(
             proportion.
         made_at: the line that made its newest contents; None if it is not known.
     """
-    rate = owner.bytes_grown / steps
+    rate, holding, items = owner.bytes_grown / steps, owner.holding, owner.contents.leaves
     verdict = _container_verdict(owner)
     plateau_bytes = plateau_step = None
     # A bounded container that leaks is full: its items themselves grow, and no end of that is known.
-    if owner.capacity is not None and verdict != "leak":
-        plateau_bytes = owner.item_bytes * owner.capacity
-        items_per_step = (owner.length - owner.length_before) / steps
-        # None if the number of items does not grow: then the step is not known.
-        plateau_step = (
-            growth.step + ceil((owner.capacity - owner.length) / items_per_step) if items_per_step > 0 else None
-        )
+    if holding.capacity is not None and verdict != "leak":
+        plateau_bytes = owner.item_bytes * holding.capacity
+        items_per_step = (holding.length - owner.length_before) / steps
+        if items_per_step > 0:  # else the step is not known
+            plateau_step = growth.step + ceil((holding.capacity - holding.length) / items_per_step)
     bound_text = ""
     if verdict == "cache":
-        bound_text = ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"
+        bound_text = ", unbounded" if holding.capacity is None else f", maxsize {holding.capacity}"
     return Evidence(
         verdict=verdict,
         owner=owner.path,
         drift=_scaled_interval(rate, drift),
         share=growth_share(rate, growth),
-        what=owner.content_words,
+        what=owner.contents.what,
         bound=bound_text,
         holders=owner.holders,
         made_at=made_at,
-        count=owner.count,
+        count=owner.contents.count,
         plateau_bytes=plateau_bytes,
         plateau_step=plateau_step,
         advice=_owner_advice(verdict, owner),
         redundancy=owner.redundancy,
         outside=owner.outside_python,
-        holds_classes=bool(owner.newest_items) and all(map(is_class, owner.newest_items)) and not owner.rule_advice,
+        holds_classes=bool(items) and all(map(is_class, items)) and not owner.rule_advice,
     )
 
 
@@ -250,23 +248,20 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
     """Return the advice for a container: by its content if that suffices, else by its library's rule or its kind."""
     if owner.calls > 1 and verdict == "leak":  # a variable of several calls that wait at the same time
         return WAITING_ADVICE
-    if owner.holds_graph:
+    kind, contents = owner.holding.kind, owner.contents
+    if contents.has_graph:
         # A graph that is itself the owner hangs on a variable, which carries it from step to step.
-        name = owner.code_name.text if owner.kind == "graph" else ""
+        name = owner.code_name.text if kind == "graph" else ""
         return CARRIED_ADVICE.format(name=name) if name else GRAPH_ADVICE
     # A container that is filling needs no call that empties it.
     if owner.rule_advice and verdict != "filling":
         return owner.rule_advice
-    if owner.holds_base or (owner.resource and verdict in {"leak", "mapped"}):
-        return BASE_ADVICE if owner.holds_base else _resource_advice(owner)
-    if owner.table is not None and verdict != "filling":
-        return owner.table.advice
-    return _kind_advice(verdict, owner) or VERDICTS[verdict].advice
-
-
-def _resource_advice(owner: "Owner") -> str:
-    """Return the advice for a container whose items keep something open in the system."""
-    return resource_advice(owner.resource, owner.resource_item, owner.kind, owner.container, owner.code_name)
+    if contents.has_base:
+        return BASE_ADVICE
+    if contents.resource and verdict in {"leak", "mapped"}:
+        return resource_advice(contents.resource, owner.resource_item, kind, owner.container, owner.code_name)
+    table_advice = owner.table.advice if owner.table is not None and verdict != "filling" else None
+    return table_advice or _kind_advice(verdict, owner) or VERDICTS[verdict].advice
 
 
 def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
@@ -279,7 +274,8 @@ def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
         return None
     if owner.in_more_items:
         return item_advice(owner.code_name)
-    return _ADVICE_BY_KIND.get(owner.kind) or leak_advice(owner.kind, owner.container, owner.code_name)
+    kind = owner.holding.kind
+    return _ADVICE_BY_KIND.get(kind) or leak_advice(kind, owner.container, owner.code_name)
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
@@ -287,26 +283,19 @@ def _container_verdict(owner: "Owner") -> VerdictName:
 
     Else it is `mapped` for pages of files, `cache` or `leak`.
     """
-    if owner.kind == "queue":
+    kind, capacity = owner.holding.kind, owner.holding.capacity
+    if kind == "queue":
         return "backlog"
     # A full container takes no further items, so its items themselves grow.
-    if owner.capacity is not None and owner.length_before < owner.capacity:
+    if capacity is not None and owner.length_before < capacity:
         return "filling"
-    if owner.resource == "mapped file":
+    if owner.contents.resource == "mapped file":
         return "mapped"
-    return "cache" if owner.kind == "cache" else "leak"
+    return "cache" if kind == "cache" else "leak"
 
 
 def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drift: Slope, growth: Growth) -> Evidence:
-    """Return the evidence on state that the program declares: it is filled for the first time, or it outgrows its plan.
-
-    Args:
-        path: name of the leaf.
-        held_bytes: resident bytes now.
-        planned_bytes: bytes of the full leaf; None if no plan names it.
-        drift: slope of its resident bytes.
-        growth: growth of the process.
-    """
+    """Return the evidence on state that the program declares, by its name: it is being filled, or outgrows its plan."""
     share = growth_share(drift.per_step, growth)
     if planned_bytes is None or held_bytes >= planned_bytes:
         plan_text = (
@@ -366,12 +355,7 @@ def _break_cycle_advice(cycle: tuple[str, ...]) -> str:
 
 
 def phase_evidence(phase: str, slowdown: "Slowdown") -> Evidence:
-    """Return the evidence on a phase of the program whose steps become slower and slower.
-
-    Args:
-        phase: name of the phase.
-        slowdown: CPU seconds of a step, before and now.
-    """
+    """Return the evidence on a phase of the program whose steps become slower and slower."""
     no_growth = Slope(per_step=0.0, low=0.0, high=0.0)
     steps_before, steps_now = 1 / slowdown.before, 1 / slowdown.now  # per CPU second
     fewer_share = 1 - slowdown.before / slowdown.now

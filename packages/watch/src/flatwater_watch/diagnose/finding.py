@@ -12,7 +12,7 @@ from typing import Any
 
 from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
 from flatwater_watch.paths import file_name
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import OWNING
 
 try:
     # The module from which `random` imports it, as `hashlib` loads OpenSSL for 4 ms of CPU. Imported here and not when
@@ -21,7 +21,6 @@ try:
 except ImportError:  # a Python that was built without it
     _sha256 = import_module("hashlib").sha256
 
-OWNING = SHIPPED.owning
 
 NUMBER_FIELDS = ("bytes_per_step", "share", "count")
 OPTIONAL_NUMBER_FIELDS = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")

@@ -19,13 +19,19 @@ from typing import Any, NamedTuple
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
-from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace, own_size
+from flatwater_watch.heap.raw import (
+    LIST_REFCOUNT,
+    class_name,
+    count_values,
+    full_name,
+    is_a,
+    module_namespace,
+    own_size,
+)
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.heap.view import Walk, allocated_size, evenly_spaced_slice
 from flatwater_watch.meters.fork import DetachedFork
-from flatwater_watch.thresholds import SHIPPED
-
-COLLECTING = SHIPPED.collecting
+from flatwater_watch.thresholds import COLLECTING
 
 MAIN_SHARE, MAXIMUM_RANKED = 0.8, 1000
 """Share of the garbage's bytes whose line is looked up, and the maximum number of objects, the largest first."""
@@ -325,12 +331,7 @@ def _cycle_words(
 
 
 def _largest_objects(sized_objects: list[tuple[int, Any]], minimum_bytes: float) -> list[Any]:
-    """Return the largest objects that have `minimum_bytes` together, but at most `MAXIMUM_RANKED`, largest first.
-
-    Args:
-        sized_objects: pairs of bytes and object.
-        minimum_bytes: sum of bytes at which the list ends.
-    """
+    """Return the largest objects that have `minimum_bytes` together, but at most `MAXIMUM_RANKED`, largest first."""
     # Among equal sizes the newest first, as objects from before the trace have no line.
     ranks = nlargest(MAXIMUM_RANKED, ((size, position) for position, (size, _) in enumerate(sized_objects)))
     largest: list[Any] = []
@@ -364,7 +365,7 @@ def unreachable_objects() -> list[Any]:
     for index in targets:
         internal_counts[index] += 1
     # An object with more references than `objects` and the tracked objects have is held by something else.
-    held_outside = [index for index, count in enumerate(counts) if count - _LIST_REFERENCES > internal_counts[index]]
+    held_outside = [index for index, count in enumerate(counts) if count - LIST_REFCOUNT > internal_counts[index]]
     is_reached = _mark_reachable(held_outside, first_references, targets)
     # At most all objects, as some may be gone since the generations were counted.
     first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
@@ -397,16 +398,6 @@ def _mark_reachable(held_outside: list[int], first_references: list[int], target
     return is_reached
 
 
-def _measure_refcount() -> int:
-    """Return the count that `getrefcount`, called by `map`, gives for an object that only a list holds."""
-    (count,) = map(sys.getrefcount, [object()])
-    return count
-
-
-_LIST_REFERENCES = _measure_refcount()
-"""References to an object in a list that `getrefcount` counts only because `map` goes over the list."""
-
-
 def _exclusive_closure(garbage: list[Any], known_ids: set[int]) -> list[Any]:
     """Return untracked objects that only the garbage holds, directly or through each other, but none of `known_ids`."""
     # Level by level: objects that only the garbage holds, those that only these hold, and so on.
@@ -431,7 +422,7 @@ def _exclusive_atom_bytes(holder: Any) -> int:
     sizes = [
         allocated_size(own_size(obj))
         for obj, references in zip(sample, reference_counts, strict=True)
-        if references - _LIST_REFERENCES <= 1 and id(type(obj)) in ATOM_TYPE_IDS
+        if references - LIST_REFCOUNT <= 1 and id(type(obj)) in ATOM_TYPE_IDS
     ]
     return sum(sizes) * referent_count // max(1, len(sample))
 
@@ -455,7 +446,7 @@ def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
     return [
         candidate
         for candidate, count in zip(candidates, counts, strict=True)
-        if count - _LIST_REFERENCES <= references[id(candidate)]
+        if count - LIST_REFCOUNT <= references[id(candidate)]
     ]
 
 

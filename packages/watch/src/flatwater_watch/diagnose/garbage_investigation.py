@@ -12,9 +12,7 @@ from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Growth, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
-
-CASE = SHIPPED.investigating
+from flatwater_watch.thresholds import CASE
 
 
 def wants_garbage(case: Investigation) -> bool:
@@ -30,7 +28,7 @@ def wants_garbage(case: Investigation) -> bool:
     return case.suspected_garbage is not None and case.suspected_garbage.may_be_reported
 
 
-def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
+def update_garbage_wait_(case: Investigation, tracer: Tracer) -> bool:
     """Count a traced reading; return whether the trace must go on, as the traced objects may contain no garbage yet.
 
     The program usually still holds the objects that it made last. So the wait lasts until the traced objects have the
@@ -40,18 +38,17 @@ def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
         return False
     case.garbage_line_readings += 1
     wanted_bytes = (1 + case.trace_tries) * case.bytes_per_garbage_object
-    has_too_little = tracer is not None and tracer.live_bytes < wanted_bytes
     may_wait = case.garbage_line_readings < CASE.maximum_idle_traced_readings
-    return case.garbage_line_readings < CASE.minimum_garbage_readings or (has_too_little and may_wait)
+    return case.garbage_line_readings < CASE.minimum_garbage_readings or (tracer.live_bytes < wanted_bytes and may_wait)
 
 
-def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
+def start_search_(case: Investigation, roots: Roots, tracer: Tracer, step: int) -> bool:
     """Begin a search for cyclic garbage in a fork, unless one is under way; return whether one is under way now.
 
     None begins if an earlier search of this case found too little garbage, or if there is no memory for a fork.
     """
     if case.garbage_search is None and not case.too_little_garbage:
-        running_tracer = tracer if tracer is not None and tracer.running else None
+        running_tracer = tracer if tracer.running else None
         # Objects that were frozen before the case are no growth of it.
         has_frozen_more = gc.get_freeze_count() > case.frozen_count
         with suppress(OSError):  # no memory for a fork
@@ -139,30 +136,17 @@ def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
 
 
 def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_bytes: float, steps: int) -> Evidence:
-    """Return the evidence that garbage is the cause of growth, as a program ends.
-
-    Args:
-        garbage: objects that a collection would free; most of the bytes without a cause, and no ordinary backlog.
-        history: readings, for the newest rate of memory that no container holds.
-        open_bytes: bytes without a cause.
-        steps: steps in which these bytes came.
-    """
+    """Return the evidence that garbage is the cause of growth, as a program ends."""
     # Garbage that came late only has a higher rate than its mean over all steps.
     rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)
     drift = Slope(per_step=rate, low=rate, high=rate)  # at the end no bounds are known
     return garbage_evidence(garbage, rate, drift, share=min(1.0, garbage.bytes / open_bytes))
 
 
-def search_garbage_at_end_(
-    lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
-) -> Garbage | None:
+def search_garbage_at_end_(lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer, step: int) -> Garbage | None:
     """Search for garbage at the end of the watch; return None if there is none, or if the search takes too long.
 
-    Args:
-        lines: allocating lines by owner; the line of the garbage is added if it is found.
-        roots: choice of roots.
-        tracer: tracer of the monitor; None if it has none.
-        step: latest step.
+    The line of the garbage is added to `lines` if it is found.
     """
     # A case of its own, with nothing from earlier searches. Its count of frozen objects is 0, so that any objects that
     # the program has frozen may be garbage as well.

@@ -6,11 +6,10 @@ No fork is needed, so it is known also with libraries that do not bear a fork; b
 
 from flatwater_watch.diagnose.evidence import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE, Evidence
 from flatwater_watch.meters.collector import GcSawtooth
+from flatwater_watch.phrases import unit_plural
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import COLLECTING, DRIFT
 from flatwater_watch.units import short_bytes
-
-COLLECTING, DRIFT = SHIPPED.collecting, SHIPPED.drift
 
 NAMELESS_GARBAGE = "objects in cycles that nobody reaches, of which the class is not known"
 BREAK_ADVICE = (
@@ -20,11 +19,7 @@ BREAK_ADVICE = (
 
 
 def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
-    """Return whether the growth is garbage: a full collection frees many bytes, and most of what came between two.
-
-    Args:
-        sawtooth: sawtooth of the process; None if no full collection was seen.
-    """
+    """Return whether the growth is garbage: a full collection frees many bytes, and most of what came between two."""
     # Much more has come since the last collection than between two: collections have stopped, or free too little.
     if sawtooth is None or sawtooth.bytes_since > COLLECTING.maximum_wait_ratio * sawtooth.rise:
         return False
@@ -47,12 +42,7 @@ def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
 
 
 def gc_sawtooth_evidence(rate: Slope, *, collector_is_on: bool) -> Evidence:
-    """Return the evidence on garbage that collections free, without its classes, as no fork has searched for it.
-
-    Args:
-        rate: bytes per step that come between two collections.
-        collector_is_on: whether the collector is on.
-    """
+    """Return the evidence on garbage that collections free, without its classes, as no fork has searched for it."""
     advice = (RARE_COLLECTION_ADVICE if collector_is_on else COLLECTOR_OFF_ADVICE) + BREAK_ADVICE
     return Evidence(verdict="leak", owner=GARBAGE_OWNER, drift=rate, what=NAMELESS_GARBAGE, advice=advice)
 
@@ -72,10 +62,9 @@ def _collection_clause(sawtooth: GcSawtooth, per_second: float, unit: str) -> st
     """Return a clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
     opening = f"each full collection frees about {_two_digits(sawtooth.freed)}"
     units_apart = float(f"{sawtooth.seconds * per_second:.2g}")  # to two digits, as the time varies
-    plural = {"batch": "batches"}.get(unit, f"{unit}s")
     if units_apart < 1:
         return f"{opening}; several come in one {unit}"
-    return f"{opening}; the next comes about {units_apart:.4g} {unit if units_apart == 1 else plural} later"
+    return f"{opening}; the next comes about {units_apart:.4g} {unit if units_apart == 1 else unit_plural(unit)} later"
 
 
 def _two_digits(size: float) -> str:

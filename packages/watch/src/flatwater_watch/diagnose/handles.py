@@ -23,10 +23,9 @@ from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
 from flatwater_watch.heap.raw import class_name, full_name, made_in_c, mro
 from flatwater_watch.heap.roots import Callback
 from flatwater_watch.heap.view import OPAQUE, Walk
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import HANDLES
 from flatwater_watch.units import format_bytes
 
-HANDLES = SHIPPED.handles
 _FULLY_COUNTED_MODULES = frozenset({
     "types", "collections", "functools", "itertools", "operator", "weakref", "datetime", "decimal", "array",
     "random", "_random", "_thread", "threading", "_queue", "queue", "_asyncio", "_contextvars", "_struct", "_operator",
@@ -79,15 +78,14 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
     owner = describe_owner(earlier_census.holdings[path], later_census, path, missing_bytes, UserCode())
     item_count = holding.length * holding.instances
     item_words, handle_class = owner.holders[-1], type(best_candidate.handles[-1])  # the last holder is an item
-    owner_of_handles = replace(
-        owner,
-        content_words=_describe_items(item_count, item_words, handle_class, handle_bytes),
+    contents = replace(
+        owner.contents,
+        what=_describe_items(item_count, item_words, handle_class, handle_bytes),
         count=item_count,
-        item_bytes=round(handle_bytes) + owner.item_bytes,
-        outside_python=True,
-        newest_items=_without_callbacks(best_candidate.handles) or owner.newest_items,
+        leaves=_without_callbacks(best_candidate.handles) or owner.contents.leaves,
     )
-    return [owner_of_handles]
+    item_bytes = round(handle_bytes) + owner.item_bytes
+    return [replace(owner, contents=contents, item_bytes=item_bytes, outside_python=True)]
 
 
 def _describe_items(count: int, item: str, handle_class: type, handle_bytes: float) -> str:

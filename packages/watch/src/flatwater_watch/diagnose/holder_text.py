@@ -15,14 +15,7 @@ from flatwater_watch.paths import file_name
 def describe_holders(
     census: Census, holding: Holding, contents: Contents, modules: Mapping[str, dict[str, Any]]
 ) -> tuple[str, ...]:
-    """Return the chain from the root to the content, with a few words for each hop, as in `Owner.holders`.
-
-    Args:
-        census: census with references to its containers.
-        holding: the container.
-        contents: its contents.
-        modules: namespaces of the user's modules, by name.
-    """
+    """Return the chain from the root to the content, with a few words for each hop, as in `Owner.holders`."""
     holdings = chain_of_holdings(census, holding.path)
     root = holdings[0]
     hops = [

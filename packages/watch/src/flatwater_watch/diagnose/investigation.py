@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
-from flatwater_watch.diagnose.evidence import CurrentContents, Evidence, owner_evidence
+from flatwater_watch.diagnose.evidence import CurrentContents, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.handles import find_handles
@@ -17,16 +17,12 @@ from flatwater_watch.diagnose.hops import (
 from flatwater_watch.diagnose.item_growth import ITEM_KINDS, TRACEABLE_KINDS
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
-from flatwater_watch.heap.census import Census, CompletedCensus, Holding
+from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
 from flatwater_watch.heap.modules import imported_module_count
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import THREADS_TABLE, Callback, Roots, lies_in_library_call, lies_in_registry
-from flatwater_watch.series.readings import Growth
-from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
-
-CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
+from flatwater_watch.thresholds import CASE, OWNING
 
 
 class SoughtContainers(NamedTuple):
@@ -38,6 +34,8 @@ class SoughtContainers(NamedTuple):
     """Their holding at the last comparison."""
     in_more_items: bool
     """Whether each is new, in an item that had none, as in `Owner.in_more_items`."""
+    content_class: type | None = None
+    """Class of the newest item; None without items."""
 
     @property
     def maximum(self) -> int:
@@ -96,8 +94,6 @@ class Investigation:
     """Number of items of the first-ranked owner when it was last read; of containers, if it is in more items."""
     sought_containers: Mapping[str, SoughtContainers] = field(default_factory=dict)
     """Containers whose line is sought, by owner in order."""
-    content_classes: Mapping[str, type] = field(default_factory=dict)
-    """Class of the newest item, by owner."""
     lengths_at_trace: Mapping[int, int] = field(default_factory=dict)
     """Lengths of the sought containers when tracing began, by id: lengths from a census in slices would be older. If a
     way leads to several containers, any of them may grow."""
@@ -137,12 +133,6 @@ def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_b
     """Return the bytes without an owner that came since `case.lengths` was taken; 0 if they are too few for a search.
 
     After a search in vain twice as many must come, as a search takes as long as several censuses.
-
-    Args:
-        case: the investigation.
-        step: step of the program now.
-        rate: bytes per step by which the process grows.
-        minimum_bytes: minimum bytes for the first search.
     """
     if case.lengths is None or case.lengths_step is None:
         return 0.0
@@ -152,13 +142,7 @@ def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_b
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """Find the holders of containers that are longer than in `case.lengths`; clear `case.lengths` if any is found.
-
-    Args:
-        case: the investigation.
-        roots: choice of roots.
-        missing_bytes: bytes without an owner since `case.lengths` was taken; 0 for no search.
-    """
+    """Find the holders of containers that are longer than in `case.lengths`; clear `case.lengths` if any is found."""
     if case.lengths is None or not missing_bytes:
         return GrownHolders(holders={}, must_open_ids=frozenset())
     case.searched_bytes = missing_bytes
@@ -169,24 +153,15 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 
 
 def find_owners_since_baseline_(
-    case: Investigation, baseline_census: Census, completed_census: CompletedCensus, rate: float
+    case: Investigation, baseline_census: Census, census: Census, rate: float
 ) -> list[Owner]:
-    """Return the owners that grew since the case's baseline, and record the containers that it reached.
-
-    Args:
-        case: investigation with the baseline.
-        baseline_census: the case's `baseline_census`.
-        completed_census: census that is compared with it.
-        rate: bytes per step that are to be explained.
-    """
+    """Return the owners that grew since the case's baseline, and record the containers that it reached."""
     # Containers that lay on the same path at the first census.
     case.reached_ids = frozenset(
-        id(container)
-        for path, container in completed_census.census.containers.items()
-        if path in baseline_census.holdings
+        id(container) for path, container in census.containers.items() if path in baseline_census.holdings
     )
-    steps = completed_census.step - case.first_step
-    owners = find_grown_owners(baseline_census, completed_census.census, rate, steps, seeks_handles=case.seeks_handles)
+    steps = census.step - case.first_step
+    owners = find_grown_owners(baseline_census, census, rate, steps, seeks_handles=case.seeks_handles)
     # A program that still imports modules fills registries, once.
     if imported_module_count() > case.module_count + CASE.maximum_modules_loaded:
         owners = [owner for owner in owners if not lies_in_registry(owner.path)]
@@ -200,13 +175,6 @@ def find_grown_owners(
 
     If containers seem to grow much faster than the process, its growth is divided among them: nodes of a tree, when
     sampled, reach each other, and their sizes then count many times.
-
-    Args:
-        earlier_census: the earlier census.
-        later_census: the later census.
-        rate: bytes per step by which the process grows.
-        steps: steps from the beginning of the earlier census to that of the later census.
-        seeks_handles: whether to search containers for handles, if much growth remains unexplained.
     """
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(earlier_census, later_census))
@@ -228,7 +196,7 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
     These tables are not what keeps the objects alive, so the first of the other owners gets their bytes. All owners
     are returned if there are no others.
     """
-    has_holder_of_threads = any(owner.resource == "thread" and owner.path != THREADS_TABLE for owner in owners)
+    has_holder_of_threads = any(owner.contents.resource == "thread" and owner.path != THREADS_TABLE for owner in owners)
     strong_owners = [
         owner
         for owner in owners
@@ -259,42 +227,35 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
     first_owner = owners[0]
     # An owner in more items grows by new containers, each of the same length.
-    length = first_owner.holding.instances if first_owner.in_more_items else first_owner.length
+    holding = first_owner.holding
+    length = holding.instances if first_owner.in_more_items else holding.length
     case.first_owner_grew = length != case.first_owner_length
     case.first_owner_length = length
-    case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.newest_items)
-    case.contents_are_untraceable = any(type(item) is Callback for item in first_owner.newest_items)
-    traceable_owners = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
+    case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.contents.leaves)
+    case.contents_are_untraceable = any(type(item) is Callback for item in first_owner.contents.leaves)
     # The other owners' lines are sought only together with that of the first.
-    sought_containers = {
-        owner.path: SoughtContainers(owner.hops, owner.holding, owner.in_more_items) for owner in traceable_owners
-    }
-    case.sought_containers = sought_containers if first_owner.kind in TRACEABLE_KINDS else {}
-    case.content_classes = {
-        owner.path: type(owner.newest_items[-1]) for owner in traceable_owners if owner.newest_items
+    sought_owners = owners[: OWNING.maximum_printed_findings] if holding.kind in TRACEABLE_KINDS else ()
+    case.sought_containers = {
+        owner.path: SoughtContainers(
+            owner.hops,
+            owner.holding,
+            owner.in_more_items,
+            content_class=type(owner.contents.leaves[-1]) if owner.contents.leaves else None,
+        )
+        for owner in sought_owners
+        if owner.holding.kind in TRACEABLE_KINDS
     }
 
 
-def find_owner_line_(
-    case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
-) -> AllocationSite | None:
+def find_owner_line_(case: Investigation, tracer: Tracer, owner: str, newest: Sequence[Any]) -> AllocationSite | None:
     """Find the line that made the newest items of an owner, and record it in `case.lines`.
 
     Return it, or else the line that was recorded before; None without any.
     """
-    line = None if tracer is None else tracer.find_line(newest)
+    line = tracer.find_line(newest)
     if line is not None:
         case.lines[owner] = line
     return case.lines.get(owner)
-
-
-def collect_owners_evidence_(
-    case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], *, growth: Growth, drift: Slope
-) -> list[Evidence]:
-    """Return the evidence on containers that grew, without lines: the lines are recorded in `case.lines`."""
-    for owner in owners:
-        find_owner_line_(case, tracer, owner.path, owner.newest_items)
-    return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=drift) for owner in owners]
 
 
 def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:

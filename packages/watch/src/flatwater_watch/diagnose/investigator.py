@@ -1,6 +1,6 @@
-"""The actions of the table in `states.py`: each asks the readings, a census, a trace or a fork, and returns an event.
+"""The actions of an investigation: each asks the readings, a census, a trace or a fork, and returns an event.
 
-`monitor.py` calls the actions at each reading, and adds the actions of the program's end.
+`monitor.py` has the table of actions, calls them at each reading, and adds those of the program's end.
 """
 
 import gc
@@ -8,7 +8,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, NOT_ASKED_ADVICE, CurrentContents, Evidence
+from flatwater_watch.diagnose.evidence import (
+    GARBAGE_OWNER,
+    NOT_ASKED_ADVICE,
+    CurrentContents,
+    Evidence,
+    owner_evidence,
+)
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
@@ -20,7 +26,7 @@ from flatwater_watch.diagnose.garbage_investigation import (
 )
 from flatwater_watch.diagnose.investigation import (
     Investigation,
-    collect_owners_evidence_,
+    find_owner_line_,
     find_owners_since_baseline_,
     larger_contents,
     missing_since_lengths,
@@ -32,7 +38,7 @@ from flatwater_watch.diagnose.line_search import may_find_line, put_off_trace_, 
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.owners import census_with_new_containers
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
-from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
+from flatwater_watch.diagnose.states import CaseEvent, CaseState
 from flatwater_watch.diagnose.unexplained_growth import (
     UnprovenGrowth,
     comparison_limit,
@@ -46,9 +52,12 @@ from flatwater_watch.heap.modules import imported_module_count
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import CASE, ENDING, OWNING
 
-CASE, ENDING, OWNING = SHIPPED.investigating, SHIPPED.ending, SHIPPED.owning
+Action = Callable[[Reading], CaseEvent | None]
+"""The work on the way to the next state: it gets the latest reading and returns the next event, or None to wait."""
+Transitions = dict[tuple[CaseState, CaseEvent], tuple[CaseState, Action | None]]
+"""The next state and the action for each state and event; None for nothing to do."""
 
 
 class Investigator:
@@ -61,8 +70,6 @@ class Investigator:
         self,
         roots: Roots,
         *,
-        unit: str = "round",
-        trace: bool = True,
         on_census: CensusListener | None = None,
         lines: dict[str, AllocationSite] | None = None,
         current_step: Callable[[], int] | None = None,
@@ -71,16 +78,14 @@ class Investigator:
 
         Args:
             roots: roots of the censuses.
-            unit: unit of a step in evidence and findings, such as `round`; it changes no measurement.
-            trace: whether allocations may be traced, which slows steps down.
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
             current_step: returns the program's step, also between readings; None for that of the latest reading.
         """
-        self._roots, self._unit, self._census_callback = roots, unit, on_census
+        self._roots, self._census_callback = roots, on_census
         self.censuses = CensusTaker(roots, self._on_census, current_step or self._latest_step)
-        self._tracer = Tracer(roots.packages) if trace else None
-        self._native_search = NativeLineSearch(roots.packages, allowed=trace)
+        self._tracer = Tracer(roots.packages)
+        self._native_search = NativeLineSearch(roots.packages)
         self._lines = {} if lines is None else lines
         # The readings, and the limits of the caller for work at the latest one.
         self._history = ReadingHistory()
@@ -89,7 +94,7 @@ class Investigator:
         self._growth_slope = recent_slope(self._history.unaccounted)  # of all growth, in the series that drifts
         # The case under way, and the first one: at the end its first census shows all growth since the watch began.
         self.state = CaseState.BEGINNING
-        self._actions = self._action_table()
+        self._transitions = self._transition_table()
         self._first_case = self._case = Investigation(self._lines)
         self._pause_readings_left = 0  # counted down; once it is negative, rising memory may begin a case
         self._next_pause_readings = CASE.first_rest_readings  # doubled after each case
@@ -105,27 +110,9 @@ class Investigator:
         """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
         self.cost_seconds = 0.0  # CPU seconds spent here, without the slowdown of traced steps
 
-    def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """Return the method of each action: it gets the latest reading and returns the next event, or None to wait."""
-        return {
-            CaseAction.WAIT: self._wait,
-            CaseAction.TAKE_FIRST_CENSUS: self._take_first_census,
-            CaseAction.CHECK_READINGS: self._check_readings,
-            CaseAction.AWAIT_DRIFT: self._await_drift,
-            CaseAction.COMPARE_CENSUSES: self._compare_censuses,
-            CaseAction.ADD_LIBRARY_ROOTS: self._add_library_roots,
-            CaseAction.START_GARBAGE_SEARCH: self._start_garbage_search,
-            CaseAction.CHECK_GARBAGE_SEARCH: self._check_garbage_search,
-            CaseAction.AWAIT_LINE: self._await_line,
-            CaseAction.CHOOSE_NEXT_STEP: self._choose_next_step,
-            CaseAction.START_TRACE: self._start_trace,
-            CaseAction.PUBLISH: self._publish_evidence,
-            CaseAction.PUBLISH_NATIVE_GROWTH: self._publish_native_growth,
-            CaseAction.CLOSE_UNPROVEN: self._close_unproven,
-            CaseAction.START_RECORDING: self._start_recording,
-            CaseAction.AWAIT_RISES: self._await_rises,
-            CaseAction.PUBLISH_NATIVE_LINE: self._publish_native_line,
-        }
+    def _transition_table(self) -> Transitions:
+        """Return the next state and the action for each state and event; a monitor has the table."""
+        raise NotImplementedError
 
     @property
     def is_tracing(self) -> bool:
@@ -135,18 +122,18 @@ class Investigator:
     @property
     def traces_allocations(self) -> bool:
         """Whether the tracer runs, for the line that made the items of an owner, or garbage."""
-        return self._tracer is not None and self._tracer.running
+        return self._tracer.running
 
     def _advance_case(self, reading: Reading, event: CaseEvent | None) -> None:
-        """Advance the case from an event at this reading, by `TRANSITIONS`, until an action answers with no event."""
+        """Advance the case from an event at this reading, by the table, until an action answers with no event."""
         knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
         if knows_drift and event is CaseEvent.READING:
             drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
             # A proof lasts: a tracer's own memory may hide the drift at the next comparison.
             self._case.proven = self._case.proven or drifts
         while event is not None:
-            self.state, action = TRANSITIONS[self.state, event]
-            event = self._actions[action](reading)
+            self.state, action = self._transitions[self.state, event]
+            event = None if action is None else action(reading)
 
     def findings(self) -> list[Finding]:
         """Return all findings so far, forecast by the latest reading, without containers emptied again and again."""
@@ -174,9 +161,6 @@ class Investigator:
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
-    def _wait(self, _reading: Reading) -> None:
-        """Keep the state until the next reading."""
-
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
         """Answer `NATIVE_CERTAIN` if the readings prove it now; else begin a case if memory rises after the pause."""
         # The last case left growth open, or its owners are emptied again and again and explain nothing.
@@ -192,12 +176,12 @@ class Investigator:
 
     def _take_first_census(self, _reading: Reading) -> CaseEvent | None:
         """Go on with the first census; when it is complete, keep it without objects and answer `CENSUS_COMPLETE`."""
-        completed_census = self.censuses.advance_census_()
-        if completed_census is None:
+        census = self.censuses.advance_census_()
+        if census is None:
             return None
-        self._case.first_step = completed_census.step
+        self._case.first_step = census.step
         # Without objects: nothing of the program may live longer until the second census.
-        self._case.baseline_census = completed_census.census.without_objects()
+        self._case.baseline_census = census.without_objects()
         self._case.module_count, self._case.frozen_count = imported_module_count(), gc.get_freeze_count()
         return CaseEvent.CENSUS_COMPLETE
 
@@ -301,13 +285,13 @@ class Investigator:
             return None
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_comparison()
-        self._stop_tracing()
+        self._tracer.stop()  # in the thread that began it, as torch modes belong to a thread
         return None
 
     def _finish_comparison(self) -> CaseEvent:
         """Stop the garbage search and the trace of this comparison, whose evidence is in `comparison_evidence`."""
         stop_search_(self._case)
-        self._stop_tracing()
+        self._tracer.stop()
         return CaseEvent.COMPARED
 
     def _choose_next_step(self, reading: Reading) -> CaseEvent:
@@ -337,7 +321,7 @@ class Investigator:
         case.last_evidence = case.comparison_evidence
         if self._can_trace(reading):
             start_trace_(case, self._tracer, self.censuses.roots, in_watch_thread=self.in_watch_thread)
-        elif self._tracer is None or self._has_ended or not reading.has_headroom:
+        elif self._has_ended or not reading.has_headroom:
             return CaseEvent.REFUSED
         else:
             self._new_evidence += put_off_trace_(case, self._tracer)
@@ -405,8 +389,7 @@ class Investigator:
     # --- evidence ---
 
     def _process_growth(self, reading: Reading) -> Growth:
-        """Growth of the whole process as of a reading, in units of this monitor."""
-        return self._history.growth(reading, self._unit)
+        return self._history.growth(reading)
 
     def _unexplained_evidence(
         self, reading: Reading, stopped_owners: Collection[str] = (), *, at_end: bool = False
@@ -433,31 +416,28 @@ class Investigator:
         return explained_rate >= share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
-        """Return whether a trace may begin: the options allow it, it is paid for a while, and the limit is not near."""
+        """Return whether a trace may begin: a reading can end it, it is paid for a while, and the limit is not near."""
         is_paid = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unaffordable_traces
-        return self._tracer is not None and not self._has_ended and is_paid and reading.has_headroom
-
-    def _stop_tracing(self) -> None:
-        """Stop the tracer, in the thread that began it, as torch modes belong to a thread."""
-        if self._tracer is not None:
-            self._tracer.stop()
+        return not self._has_ended and is_paid and reading.has_headroom
 
     def _compare_with_first_census_(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
         """Return evidence on containers that grew since the case's first census; None while another is under way.
 
         Updates the case: the containers that it reached, its baseline, and its first-ranked owner.
         """
-        completed_census = self.censuses.advance_census_()
-        if completed_census is None or case.baseline_census is None or completed_census.step <= case.first_step:
+        census = self.censuses.advance_census_()
+        if census is None or case.baseline_census is None or census.step <= case.first_step:
             return None
-        owners = find_owners_since_baseline_(case, case.baseline_census, completed_census, slope.per_step)
+        owners = find_owners_since_baseline_(case, case.baseline_census, census, slope.per_step)
         # The first case is compared only at the end, with its original census: it gives leads, which no trace follows.
         if case is not self._first_case:
-            case.baseline_census = census_with_new_containers(case.baseline_census, completed_census.census)
+            case.baseline_census = census_with_new_containers(case.baseline_census, census)
             if owners:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
-        return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)
+        for owner in owners:  # the lines stand in `case.lines`, and not in the evidence
+            find_owner_line_(case, self._tracer, owner.path, owner.contents.leaves)
+        return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=slope) for owner in owners]
 
     def _latest_step(self) -> int:
         return 0 if self._latest_reading is None else self._latest_reading.step
@@ -474,14 +454,14 @@ class Investigator:
         negligible = self.negligible_resets
         return {owner: cause for owner, cause in self._evidence_by_owner.items() if owner not in negligible}
 
-    def _on_census(self, step: int, census: Census) -> None:
+    def _on_census(self, census: Census) -> None:
         """Record the contents of known owners in a complete census, and pass the census on to the callback."""
         for cause in self._evidence_by_owner.values():
             contents = larger_contents(self._add_details(cause), census)
             if contents is not None:
                 self._contents_by_owner[cause.owner] = contents
         if self._census_callback is not None:
-            self._census_callback(step, census)
+            self._census_callback(census)
 
     def _publish_new_findings(self) -> list[Finding]:
         """Record the evidence of this reading; return the findings with an owner or a verdict that is new."""

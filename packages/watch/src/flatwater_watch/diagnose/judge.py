@@ -23,9 +23,7 @@ from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.paths import file_name
 from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
-
-OWNING = SHIPPED.owning
+from flatwater_watch.thresholds import OWNING
 
 _NAMES = re.compile("(, for each `item` of )?`[^`]*`")
 """Calls and names of a container in the advice on it."""

@@ -21,7 +21,6 @@ from flatwater_watch.diagnose.release_search import MAXIMUM_CALLS, releasing_wor
 from flatwater_watch.diagnose.releasing_calls import LibraryTable
 from flatwater_watch.diagnose.rules import find_native_rule
 from flatwater_watch.heap.locals import frame_locals, function_name
-from flatwater_watch.heap.object_path import find_path
 from flatwater_watch.heap.raw import (
     c_attribute,
     class_name,
@@ -33,6 +32,7 @@ from flatwater_watch.heap.raw import (
     referents,
 )
 from flatwater_watch.heap.roots import Roots, user_modules
+from flatwater_watch.heap.walk import find_path
 from flatwater_watch.meters.rises import LinePlace
 from flatwater_watch.paths import file_name
 
@@ -185,13 +185,7 @@ class LineObjects:
 def _objects_of_line(
     instructions: list[Instruction], variables: Mapping[str, Any], names: dict[str, Any]
 ) -> Iterator[tuple[str, Any, Use]]:
-    """Yield the objects that a line calls, names or makes: name, object, and use.
-
-    Args:
-        instructions: instructions of the line.
-        variables: local variables of its function.
-        names: globals of its module.
-    """
+    """Yield the objects that a line calls, names or makes: name, object, and use."""
     # The object that the last instruction loaded, None if it cannot be told.
     value, value_name = None, ""
     for instruction in instructions:
@@ -276,5 +270,4 @@ def _removal_advice(line_object: _LineObject, code: CodeType) -> str:
 
 
 def _has_with_statement(code: CodeType) -> bool:
-    """Return whether a function has a `with` statement."""
     return any(step.opname in {"BEFORE_WITH", "BEFORE_ASYNC_WITH"} for step in single_instructions(code))

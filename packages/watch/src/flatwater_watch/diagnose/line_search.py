@@ -13,9 +13,7 @@ from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.raw import is_a
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.thresholds import SHIPPED
-
-CASE = SHIPPED.investigating
+from flatwater_watch.thresholds import CASE
 
 
 def may_find_line(case: Investigation) -> bool:
@@ -30,31 +28,29 @@ def may_find_line(case: Investigation) -> bool:
     )
 
 
-def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in_watch_thread: bool) -> None:
+def start_trace_(case: Investigation, tracer: Tracer, roots: Roots, *, in_watch_thread: bool) -> None:
     """Trace allocations for the line of the items that come from now on, and record the lengths of their containers."""
     case.garbage_line_readings = case.building_readings = 0
     case.most_traced_bytes, case.is_trace_suspended = None, False
     containers = [container for sought in case.sought_containers.values() for container in sought.resolve(roots)]
     case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
-    if tracer is not None:
-        # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
-        traces_both = case.trace_tries > 1
-        traces_tensors = case.contains_tensors or traces_both
-        traces_objects = not case.contains_tensors or traces_both
-        # Torch operations can be traced only in the thread that runs them, which is not the watch's: it traces objects.
-        tracer.start(tensors=traces_tensors and not in_watch_thread, objects=traces_objects or in_watch_thread)
+    # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
+    traces_both = case.trace_tries > 1
+    traces_tensors = case.contains_tensors or traces_both
+    traces_objects = not case.contains_tensors or traces_both
+    # Torch operations can be traced only in the thread that runs them, which is not the watch's: it traces objects.
+    tracer.start(tensors=traces_tensors and not in_watch_thread, objects=traces_objects or in_watch_thread)
 
 
-def put_off_trace_(case: Investigation, tracer: Tracer | None) -> list[Evidence]:
+def put_off_trace_(case: Investigation, tracer: Tracer) -> list[Evidence]:
     """End a trace that is too expensive, or do not begin it; return the evidence so far, which has no line."""
-    if tracer is not None:
-        tracer.stop()
+    tracer.stop()
     # Each unpaid trace doubles the CPU time that must be free before the next one begins.
     case.is_trace_suspended, case.unaffordable_traces = True, case.unaffordable_traces + 1
     return case.last_evidence
 
 
-def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
+def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> bool:
     """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
     When the search ends with a line, the lines of the other owners are looked up, and `case.has_new_line` is set.
@@ -90,29 +86,23 @@ def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Return whether an owner lost most of its items since tracing began, so that it is no leak.
-
-    Args:
-        case: the investigation, with the lengths when tracing began.
-        owner: path of the owner.
-        containers: containers that lie on the owner's way now.
-    """
-    way, holding, _ = case.sought_containers[owner]
+    """Return whether an owner lost most of its items since tracing began, so that it is no leak."""
+    sought = case.sought_containers[owner]
     # Of several containers any may be short; and a block has no items to lose.
-    if leads_to_several(way) or holding.kind not in ITEM_KINDS:
+    if leads_to_several(sought.way) or sought.holding.kind not in ITEM_KINDS:
         return False
-    earlier_lengths = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
+    earlier_lengths = [case.lengths_at_trace.get(id(container), sought.holding.length) for container in containers]
     lengths_now = container_lengths(containers)
     return any(2 * now < earlier for now, earlier in zip(lengths_now, earlier_lengths, strict=True))
 
 
-def _is_still_building_(case: Investigation, tracer: Tracer | None) -> bool:
+def _is_still_building_(case: Investigation, tracer: Tracer) -> bool:
     """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item.
 
     It is True at `maximum_building_readings` readings at most, so that the search ends.
     """
     earlier_peak = case.most_traced_bytes  # None at the first reading
-    live_bytes = 0 if tracer is None else tracer.live_bytes
+    live_bytes = tracer.live_bytes
     case.most_traced_bytes = max(earlier_peak or 0, live_bytes)
     minimum_rise = max(CASE.minimum_bytes_per_step, CASE.minimum_building_share * case.last_evidence[0].drift.per_step)
     is_building = (
@@ -125,7 +115,7 @@ def _is_still_building_(case: Investigation, tracer: Tracer | None) -> bool:
 
 
 def _find_line_of_added_items_(
-    case: Investigation, tracer: Tracer | None, cause: Evidence, containers: Sequence[Any]
+    case: Investigation, tracer: Tracer, cause: Evidence, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
     """Find the line that made the items added to an owner since tracing began; return it, and whether it is final.
 
@@ -133,7 +123,7 @@ def _find_line_of_added_items_(
     not run yet. It is complete once another item follows, in any of the containers that lie on the owner's way now.
     Arrays, texts and handles are complete at once.
     """
-    way, holding, in_more_items = case.sought_containers[cause.owner]
+    way, holding, in_more_items, content_class = case.sought_containers[cause.owner]
     # A container without a recorded length is new if the way leads to several; else it may be a copy of the old one.
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
@@ -146,7 +136,7 @@ def _find_line_of_added_items_(
         if in_more_items and id(container) in case.lengths_at_trace:  # its item had one before the trace
             continue
         earlier_holding = holding._replace(length=earlier_length)
-        newest = added_leaves(container, length, earlier_holding, case.content_classes.get(cause.owner))
+        newest = added_leaves(container, length, earlier_holding, content_class)
         if not newest:
             continue
         if cause.owner == case.last_evidence[0].owner and not in_more_items:

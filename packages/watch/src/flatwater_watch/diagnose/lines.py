@@ -29,12 +29,11 @@ from flatwater_watch.meters.rises import LinePlace, RiseRecorder
 from flatwater_watch.paths import parent_folder
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import OWNING, RISING
 
 if TYPE_CHECKING:
     from flatwater_watch.meters.torch_ops import NewStorages
 
-RISING, OWNING = SHIPPED.rising, SHIPPED.owning
 FRAMES, DEEP_FRAMES = 16, 128
 """Frames that tracemalloc keeps of each allocation: 16 leave most libraries; 128 are kept once all 16 were a library's,
 as boto3 and Django call each other 30 to 60 deep. Python that only allocates is 75 times as slow with 16 frames of 60,
@@ -58,11 +57,7 @@ class Tracer:
     """A record of the lines that made objects since `start`, which keeps none of the objects alive."""
 
     def __init__(self, packages: tuple[str, ...] = ()) -> None:
-        """Prepare without tracing.
-
-        Args:
-            packages: library packages whose lines count as the user's, if no line of the user is nearer.
-        """
+        """Prepare without tracing; lines of `packages` count as the user's, if no line of the user is nearer."""
         self._user_packages = packages
         self.allocations = AllocationTrace()
         """The trace of Python's and NumPy's allocations; it stays without one if the program traces itself."""
@@ -230,14 +225,8 @@ class Tracer:
 class NativeLineSearch:
     """The search for the line that runs while native memory rises: a few tries, each of several readings."""
 
-    def __init__(self, packages: tuple[str, ...] = (), *, allowed: bool = True) -> None:
-        """Prepare without beginning a try.
-
-        Args:
-            packages: library packages whose lines count as the user's.
-            allowed: whether any try is allowed.
-        """
-        self._maximum_tries = RISING.maximum_tries if allowed else 0
+    def __init__(self, packages: tuple[str, ...] = ()) -> None:
+        """Prepare without beginning a try; `packages` are libraries whose lines count as the user's."""
         self._objects = LineObjects()
         """The objects of the lines at which memory has risen in this try."""
         self.recorder = RiseRecorder(
@@ -272,7 +261,7 @@ class NativeLineSearch:
             for cause in causes
             if cause.wants_native_line and cause.share >= OWNING.minimum_reported_share
         ]
-        if not item_lines or self.line is not None or self._tries_made >= self._maximum_tries:
+        if not item_lines or self.line is not None or self._tries_made >= RISING.maximum_tries:
             return False
         # A cause without a known line may belong to any line that runs, so the search is not bound to a line then.
         self._item_line = None if None in item_lines else item_lines[0]
@@ -280,12 +269,7 @@ class NativeLineSearch:
         return not must_wait
 
     def begin(self, reading: Reading, growth: Slope) -> bool:
-        """Begin a try; return whether it has begun: not if the program is traced already.
-
-        Args:
-            reading: latest reading.
-            growth: growth of the program per step by now.
-        """
+        """Begin a try; return whether it has begun: not if the program is traced already."""
         self._tries_made, self._readings_in_try, self._objects = self._tries_made + 1, 0, LineObjects()
         self._first_step, self._bytes_per_step = reading.step, growth.per_step
         return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
@@ -313,14 +297,13 @@ class NativeLineSearch:
             self.line = AllocationSite(file, number, _short_name(function), "native")
             self.use = self._objects.describe_use(line)
 
-    def find_line_of_cause(self, cause: Evidence) -> AllocationSite | None:
-        """Return the line that was found; None if the cause wants none, or its objects have another line."""
-        is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
-        return self.line if is_sought else None
-
     def add_line(self, cause: Evidence) -> Evidence:
-        """Return the evidence on a cause with the line that was found for it, and what is known of its objects."""
-        return replace(cause, native_line=self.find_line_of_cause(cause), native_use=self.use)
+        """Return the evidence on a cause with the line that was found, and what is known of the line's objects.
+
+        It has no line if the cause wants none, or if its objects have another line.
+        """
+        is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
+        return replace(cause, native_line=self.line if is_sought else None, native_use=self.use)
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:

@@ -2,14 +2,14 @@
 
 A reading at each step costs microseconds. If unaccounted memory rises, a census is taken; a second one finds the
 container that grew, and traces find the line that fills it. Findings from readings alone (state filled for the first
-time, freed memory kept, mapped files, slower steps) need no census. `states.py` has the table of states and events.
+time, freed memory kept, mapped files, slower steps) need no census.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from math import inf
 
-from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, owner_evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
@@ -20,8 +20,8 @@ from flatwater_watch.diagnose.garbage_investigation import (
 )
 from flatwater_watch.diagnose.gc_sawtooth import is_negligible
 from flatwater_watch.diagnose.handles import find_handles
-from flatwater_watch.diagnose.investigation import Investigation, collect_owners_evidence_, root_gains
-from flatwater_watch.diagnose.investigator import Investigator
+from flatwater_watch.diagnose.investigation import Investigation, root_gains
+from flatwater_watch.diagnose.investigator import Investigator, Transitions
 from flatwater_watch.diagnose.judge import select_causes
 from flatwater_watch.diagnose.line_search import put_off_trace_
 from flatwater_watch.diagnose.series_evidence import (
@@ -29,17 +29,15 @@ from flatwater_watch.diagnose.series_evidence import (
     retention_evidence_at_end,
     slowdown_evidence_at_end,
 )
-from flatwater_watch.diagnose.states import CaseAction, CaseEvent, CaseState
-from flatwater_watch.heap.census import CompletedCensus
+from flatwater_watch.diagnose.states import CaseEvent, CaseState
+from flatwater_watch.heap.census import Census
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading, recent_slope
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import CASE, DRIFT
 
 __all__ = ["CaseState", "Monitor", "Reading"]
-
-CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 
 class Monitor(Investigator):
@@ -67,9 +65,9 @@ class Monitor(Investigator):
         if not self.is_tracing:
             # A trace takes memory and time itself, so that a reading under a trace says nothing of the program.
             self._history.add(reading)
-            self._new_evidence += collect_series_evidence_(self._history, reading, self._unit)
+            self._new_evidence += collect_series_evidence_(self._history, reading)
         was_watching = self.state is CaseState.WATCHING
-        # The investigation may begin a census or a trace, or reach a verdict (`TRANSITIONS`).
+        # The investigation may begin a census or a trace, or reach a verdict (`_transition_table`).
         self._advance_case(reading, CaseEvent.READING)
         if self.traces_allocations and self._budget_seconds < 0:  # also while a census is taken under the trace
             self.put_off_trace()
@@ -103,7 +101,7 @@ class Monitor(Investigator):
             return
         self._stopped_owners = stopped_owners
         self._new_evidence += slowdown_evidence_at_end(self._history)
-        self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading, self._unit)
+        self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading)
         # No reading will come at which a trace could end.
         self._has_ended, self._budget_seconds = True, CASE.last_search_seconds
         # Until no state changes, as one action of the end may start a fork, and the next one waits for the fork.
@@ -132,7 +130,7 @@ class Monitor(Investigator):
     @property
     def is_bound_to_thread(self) -> bool:
         """Whether a tracer belongs to the thread that began it, and only that thread can end it."""
-        return self._native_search.recorder.running or (self._tracer is not None and self._tracer.traces_torch)
+        return self._native_search.recorder.running or self._tracer.traces_torch
 
     @property
     def awaits_main_thread(self) -> bool:
@@ -155,12 +153,46 @@ class Monitor(Investigator):
         """Whether growth is proven but no containers are compared yet, so that nobody may call it native yet."""
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
-    def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """Return the actions of readings and of the end; one of the end does at once what would wait for a reading."""
-        return super()._action_table() | {
-            CaseAction.COMPARE_FIRST_AT_END: self._compare_first_at_end,
-            CaseAction.FINISH_GARBAGE_SEARCH: self._finish_garbage_search,
-            CaseAction.SEARCH_TRACED_GARBAGE: self._search_traced_garbage,
+    def _transition_table(self) -> Transitions:
+        """Return the next state and the action for each state and event: the whole flow of an investigation."""
+        return {
+            (CaseState.BEGINNING, CaseEvent.READING): (CaseState.BEGINNING, self._take_first_census),
+            (CaseState.BEGINNING, CaseEvent.CENSUS_COMPLETE): (CaseState.WATCHING, None),
+            (CaseState.WATCHING, CaseEvent.READING): (CaseState.WATCHING, self._check_readings),
+            (CaseState.WATCHING, CaseEvent.SUSPICION): (CaseState.COUNTING, self._take_first_census),
+            (CaseState.WATCHING, CaseEvent.NATIVE_CERTAIN): (CaseState.WATCHING, self._publish_native_growth),
+            (CaseState.COUNTING, CaseEvent.READING): (CaseState.COUNTING, self._take_first_census),
+            (CaseState.COUNTING, CaseEvent.CENSUS_COMPLETE): (CaseState.PROVING, None),
+            (CaseState.PROVING, CaseEvent.READING): (CaseState.PROVING, self._await_drift),
+            (CaseState.PROVING, CaseEvent.TIME_TO_COMPARE): (CaseState.COMPARING, self._compare_censuses),
+            (CaseState.COMPARING, CaseEvent.READING): (CaseState.COMPARING, self._compare_censuses),
+            (CaseState.COMPARING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, self._add_library_roots),
+            (CaseState.COMPARING, CaseEvent.COMPARED): (CaseState.COMPARING, self._choose_next_step),
+            (CaseState.COMPARING, CaseEvent.UNPROVEN): (CaseState.WATCHING, self._close_unproven),
+            (CaseState.COMPARING, CaseEvent.NO_LINE): (CaseState.TRACING, self._start_trace),
+            (CaseState.COMPARING, CaseEvent.COMPARE_AGAIN): (CaseState.COMPARING, None),
+            (CaseState.COMPARING, CaseEvent.COMPLETE): (CaseState.WATCHING, self._publish_evidence),
+            (CaseState.SEARCHING, CaseEvent.LIBRARIES_GREW): (CaseState.COUNTING, None),
+            (CaseState.SEARCHING, CaseEvent.READING): (CaseState.SEARCHING, self._check_garbage_search),
+            (CaseState.SEARCHING, CaseEvent.TIME_TO_COMPARE): (CaseState.SEARCHING, self._compare_censuses),
+            (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, self._add_library_roots),
+            (CaseState.SEARCHING, CaseEvent.LIBRARIES_UNCLEAR): (CaseState.SEARCHING, self._start_garbage_search),
+            (CaseState.SEARCHING, CaseEvent.COMPARED): (CaseState.COMPARING, self._choose_next_step),
+            (CaseState.TRACING, CaseEvent.READING): (CaseState.TRACING, self._await_line),
+            (CaseState.TRACING, CaseEvent.TIME_TO_COMPARE): (CaseState.COMPARING, self._compare_censuses),
+            (CaseState.TRACING, CaseEvent.REFUSED): (CaseState.WATCHING, self._publish_evidence),
+            (CaseState.WATCHING, CaseEvent.NATIVE_WITHOUT_LINE): (CaseState.RECORDING_RISES, self._start_recording),
+            (CaseState.RECORDING_RISES, CaseEvent.REFUSED): (CaseState.WATCHING, None),
+            (CaseState.RECORDING_RISES, CaseEvent.READING): (CaseState.RECORDING_RISES, self._await_rises),
+            (CaseState.RECORDING_RISES, CaseEvent.TIME_TO_COMPARE): (CaseState.WATCHING, self._publish_native_line),
+            (CaseState.BEGINNING, CaseEvent.END): (CaseState.BEGINNING, None),
+            (CaseState.WATCHING, CaseEvent.END): (CaseState.WATCHING, None),
+            (CaseState.COUNTING, CaseEvent.END): (CaseState.COUNTING, None),
+            (CaseState.PROVING, CaseEvent.END): (CaseState.PROVING, None),
+            (CaseState.COMPARING, CaseEvent.END): (CaseState.COMPARING, self._compare_first_at_end),
+            (CaseState.SEARCHING, CaseEvent.END): (CaseState.SEARCHING, self._finish_garbage_search),
+            (CaseState.TRACING, CaseEvent.END): (CaseState.TRACING, self._search_traced_garbage),
+            (CaseState.RECORDING_RISES, CaseEvent.END): (CaseState.WATCHING, self._publish_native_line),
         }
 
     def _compare_first_at_end(self, _reading: Reading) -> CaseEvent | None:
@@ -198,15 +230,15 @@ class Monitor(Investigator):
             self._record_evidence(self.find_since_beginning())
         return self.findings()
 
-    def root_gains(self, latest: CompletedCensus | None = None) -> list[tuple[str, int]]:
+    def root_gains(self, latest: Census | None = None) -> list[tuple[str, int]]:
         """Return pairs of a root and the bytes that it has gained since the first census: leads, not proofs.
 
         Args:
             latest: census from `take_whole_census`; None takes one.
         """
-        completed_census = latest or self.take_whole_census()
+        latest = latest or self.take_whole_census()
         first = self._first_case.baseline_census
-        return [] if completed_census is None or first is None else root_gains(first, completed_census.census)
+        return [] if latest is None or first is None else root_gains(first, latest)
 
     @property
     def first_census_end(self) -> int:
@@ -214,9 +246,9 @@ class Monitor(Investigator):
         first = self._first_case.baseline_census
         return 0 if first is None else max((holding.step for holding in first.holdings.values()), default=0)
 
-    def take_whole_census(self) -> CompletedCensus | None:
+    def take_whole_census(self) -> Census | None:
         """Take a whole census at once, without a trace, and return it; None before the first reading."""
-        self._stop_tracing()
+        self._tracer.stop()
         self.censuses.discard_()
         self.censuses.slice_seconds = inf
         return None if self._latest_reading is None else self.censuses.advance_census_()
@@ -273,7 +305,7 @@ class Monitor(Investigator):
             return []
         return self._record_evidence(unproven.causes_if_growth_continues(reading, open_bytes))
 
-    def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Evidence]:
+    def find_behind_handles(self, open_bytes: int, latest: Census | None) -> list[Evidence]:
         """Record and return the evidence on the container whose new items have handles that explain the open bytes.
 
         New are the items since the first census. Empty if there is no such container, or no census after the first one.
@@ -290,11 +322,13 @@ class Monitor(Investigator):
             or latest.step <= first_case.first_step
         ):
             return []
-        owners = find_handles(first_case.baseline_census, latest.census, open_bytes)
+        owners = find_handles(first_case.baseline_census, latest, open_bytes)
         rate = open_bytes / (latest.step - first_case.first_step)
         drift = Slope(per_step=rate, low=rate, high=rate)  # no bounds are known
         growth = self._process_growth(self._latest_reading)
-        return self._record_evidence(collect_owners_evidence_(self._case, None, owners, growth=growth, drift=drift))
+        # Nothing was traced since the first census.
+        causes = [owner_evidence(owner, steps=owner.steps, growth=growth, drift=drift) for owner in owners]
+        return self._record_evidence(causes)
 
     def find_since_beginning(self) -> list[Evidence]:
         """Take a whole census, and return the evidence on containers that gained since the first one.
@@ -320,9 +354,6 @@ class Monitor(Investigator):
     @contextmanager
     def pause_trace(self) -> Iterator[None]:
         """Trace nothing that the watch does in the block, also if the trace begins in it."""
-        if self._tracer is None:
-            yield
-            return
         self._tracer.allocations.pause()
         try:
             yield
@@ -338,12 +369,12 @@ class Monitor(Investigator):
         self._case.suspended_traces += 1
         # After too many suspensions the trace ends for good.
         self._case.is_trace_suspended = self._case.suspended_traces <= CASE.maximum_suspended_traces
-        self._stop_tracing()
+        self._tracer.stop()
 
     def close(self) -> None:
         """Stop tracing, and drop the census and the search that are under way."""
         stop_search_(self._case)
         self._case, self.state = Investigation(self._lines), CaseState.WATCHING
         self.censuses.discard_()
-        self._stop_tracing()
+        self._tracer.stop()
         self._native_search.recorder.end()

@@ -9,7 +9,7 @@ from typing import Any
 from flatwater_watch.diagnose.code_names import NO_NAME, CodeName, container_name, holder_names
 from flatwater_watch.diagnose.code_use import UserCode
 from flatwater_watch.diagnose.container_calls import removing_call
-from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, Resource, describe_contents
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe_contents
 from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.holder_text import describe_holders
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings, split_path
@@ -21,9 +21,7 @@ from flatwater_watch.diagnose.rules import find_rule
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.raw import class_name, count_values, full_name, mro
 from flatwater_watch.heap.roots import Roots, user_modules
-from flatwater_watch.thresholds import SHIPPED
-
-OWNING = SHIPPED.owning
+from flatwater_watch.thresholds import OWNING
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,38 +29,25 @@ class Owner:
     """A container of the user's program that grew."""
 
     path: str
-    kind: str
-    """Kind of the container, as in `Holding.kind`."""
+    """Path under which its growth is reported; `holding` may lie below it."""
+    holding: Holding
+    """Holding of the container that grew, at the later census."""
+    contents: Contents
+    """What it holds, judged by its newest items. Strong references."""
     holders: tuple[str, ...]
     """Readable chain, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
+    hops: tuple[str, ...]
+    """The root, and the hop from each holder to the next: ("train.AGENTS", "[*]", ".history")."""
     steps: int
     """Steps of the program between the two censuses that saw it."""
     length_before: int
-    length: int
-    capacity: int | None
-    """Length at which it stops growing; None if nothing bounds it."""
     bytes_grown: int
-    bytes: int
-    count: int
-    """Number of objects of the main content, such as tensors."""
-    content_words: str
-    """The main content: "120 × float32[64, 504]"."""
     item_bytes: int
-    """Mean bytes of one item; times `capacity` it is the size at which a bounded container ends."""
-    holds_graph: bool
-    """Whether the content carries autograd graphs; `bytes` includes the tensors that they save."""
-    holds_base: bool
-    """Whether the content are views that keep larger bases alive; `bytes` includes the bases."""
+    """Mean bytes of one item; times the capacity it is the size at which a bounded container ends."""
     redundancy: str | None
     """A sentence on data that is stored more than once."""
-    newest_items: tuple[Any, ...]
-    """Up to 24 leaves of the newest items, for finding the line that made them. Strong references."""
     container: Any
     """The container itself, or the longest of several. A strong reference."""
-    holding: Holding
-    """Holding of the container that grew, which may lie below `path`."""
-    hops: tuple[str, ...]
-    """The root, and the hop from each holder to the next: ("train.AGENTS", "[*]", ".history")."""
     code_name: CodeName = NO_NAME
     """Its name in the code of the program."""
     rule_advice: str = ""
@@ -73,8 +58,6 @@ class Owner:
     """Whether the bytes lie outside of Python, behind handles in its items."""
     calls: int = 1
     """Number of waiting calls that each have this container as a variable, if there are more than before; else 1."""
-    resource: Resource = ""
-    """What the items keep open in the system."""
     resource_item: Any = None
     """An item of the most frequent class, or the newest leaf if that lies in a mapped file. A strong reference."""
     in_more_items: bool = False
@@ -85,10 +68,6 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
     """Return the containers that grew between two censuses, most bytes per step first.
 
     A container that grew only because of a container below it is left out.
-
-    Args:
-        earlier_census: earlier census, with or without its containers.
-        later_census: later census, with its containers.
     """
     growth = {
         path: _growth_of_path(earlier_census.holdings.get(path), holding)
@@ -165,12 +144,6 @@ def _unexplained_gains(
     """Return the bytes that each owner gained itself, by path.
 
     A container is an owner if its gain, without the bytes that owners below it explain, is more than noise.
-
-    Args:
-        earlier_census: earlier census.
-        later_census: later census.
-        growth: bytes that each path of the later census gained.
-        children: paths of the children by the path of their holder.
     """
     # Backwards, from the leaves up, as children come after their parents in a census.
     gains: dict[str, float] = {}
@@ -207,12 +180,6 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
     It is all of the growth if they became longer, or more in as many holders; a share if they are both more and longer;
     0 if they are only more, as their holders are. Several containers may lie on one path, such as all
     `train.AGENTS[*].history`; its length is then their mean.
-
-    Args:
-        earlier_census: earlier census.
-        later_census: later census.
-        path: path in the later census.
-        growth: bytes that the path gained.
     """
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
     if earlier is None or growth <= 0 or _has_first_item(earlier, later):
@@ -250,16 +217,7 @@ def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
 def describe_owner(
     earlier: Holding, census: Census, path: str, gain: float, user_code: UserCode, *, in_more_items: bool = False
 ) -> Owner:
-    """Describe a container that grew, by its newest items.
-
-    Args:
-        earlier: holding in the earlier census.
-        census: later census, with references to its containers.
-        path: path of the container.
-        gain: bytes that the container gained.
-        user_code: the code of the user's.
-        in_more_items: whether more of its holders have one, as in `Owner.in_more_items`.
-    """
+    """Describe a container that grew, by its newest items."""
     holding, modules = census.holdings[path], user_code.modules
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(census, holding))
@@ -271,30 +229,21 @@ def describe_owner(
     displayed_holding = census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding  # a column's table
     return Owner(
         path=display_path,
-        kind=holding.kind,
+        holding=holding,
+        contents=contents,
         holders=describe_holders(census, displayed_holding, contents, modules),
+        hops=split_path(census, path),
         steps=holding.step - earlier.step,
         length_before=earlier.length,
-        length=holding.length,
-        capacity=holding.capacity,
         bytes_grown=round(gain),
-        bytes=holding.bytes,
-        count=contents.count,
-        content_words=contents.what,
         item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
-        holds_graph=contents.has_graph,
-        holds_base=contents.has_base,
-        resource=contents.resource,
-        resource_item=_resource_item(contents, newest),
         redundancy=describe_redundancy(contents.arrays),
-        newest_items=contents.leaves,
         container=container,
-        holding=holding,
-        hops=split_path(census, path),
         code_name=container_name(census, display_path, modules),
         rule_advice=_rule_advice(census, holding, newest, modules, is_of_library=table is not None),
         table=table,
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
+        resource_item=_resource_item(contents, newest),
         in_more_items=in_more_items,
     )
 
@@ -315,11 +264,6 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
 
     An autograd graph is reported by its tensor. An array inside a table of a library, such as a column of a DataFrame,
     is reported by the variable or the attribute that holds the table.
-
-    Args:
-        census: census with references to its containers.
-        holding: the container.
-        modules: names of the user's modules.
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
@@ -339,21 +283,14 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
 def _rule_advice(
     census: Census, holding: Holding, newest: Sequence[Any], modules: Container[str], *, is_of_library: bool
 ) -> str:
-    """Return the advice of the library rule for a container, by its holders and newest items; empty if there is none.
-
-    Args:
-        census: census with references to its containers.
-        holding: the container.
-        newest: its newest items.
-        modules: names of the user's modules.
-        is_of_library: whether it belongs to a library, so that the user is to take nothing out of it.
-    """
+    """Return the advice of the library rule for a container, by its holders and newest items; empty without one."""
     path = holding.path
     container, holdings = census.containers[path], chain_of_holdings(census, path)
     hops = [(census.containers[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
     rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)  # from the container no hop leads on
     if rule is None:
         return ""
+    # Out of a library's container the user is to take nothing.
     name = NO_NAME if is_of_library else container_name(census, path, modules)
     call = removing_call(holding.kind, container, name)
     # Texts for the places in the remedy of the rule (`Rule.fix`), such as `{Session:session}`.
@@ -373,10 +310,6 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
     """Return the chain of holders of a container, and its contents.
 
     None if a census has no container on that path, or if it is a tensor whose autograd graph grows.
-
-    Args:
-        census: census with references to its containers.
-        path: path of the container.
     """
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:

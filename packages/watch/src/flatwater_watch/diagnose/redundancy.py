@@ -6,9 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from flatwater_watch.heap.raw import is_a
-from flatwater_watch.thresholds import SHIPPED
-
-OWNING = SHIPPED.owning
+from flatwater_watch.thresholds import OWNING
 
 MAXIMUM_SHIFT = 4
 """Maximum rows by which an array may be shifted against the array before."""
@@ -19,8 +17,7 @@ MAXIMUM_ELEMENTS = 1 << 20
 def describe_redundancy(arrays: Sequence[Any]) -> str | None:
     """Return a sentence on redundancy in arrays that were stored one after the other; None if there is none.
 
-    Args:
-        arrays: numpy arrays or torch tensors, in the order of storing; tensors on other devices are left out.
+    Tensors on other devices are left out.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
@@ -61,11 +58,7 @@ def _as_array(obj: Any) -> Any:
 
 
 def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """Return a sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not.
-
-    Args:
-        pairs: neighbouring arrays of equal shape, the earlier one first.
-    """
+    """Return a sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not."""
     numpy: Any = sys.modules["numpy"]
     first_array, _ = pairs[0]
     shape = first_array.shape

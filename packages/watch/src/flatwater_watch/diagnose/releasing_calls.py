@@ -165,12 +165,6 @@ def _table_of_holders(
     """Return the table that objects of a library hold, with the remedy that is surest.
 
     This is its calls; else an argument to leave out, a bound to set, or calls without a word for a release.
-
-    Args:
-        holders: the objects of the library that hold the table, innermost first.
-        calls: calls of their methods that release objects of the table; empty if there are none.
-        path: path of the table.
-        user_code: the code of the user's.
     """
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_code.given_names)
     bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, user_code)
@@ -193,11 +187,6 @@ def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> Libra
     """Return the queue of a library, with the methods of its holder that take items out.
 
     None if the holder got the queue as an argument of its constructor: then the user's code made it.
-
-    Args:
-        library: name of the package.
-        holders: the objects of the library that hold the queue, innermost first; empty for a global.
-        path: path of the queue.
     """
     if not holders:
         return LibraryTable(library, calls=(), is_queue=True)
@@ -222,11 +211,6 @@ def _takes(value: Any, names: frozenset[str]) -> bool:
 
 def _library_holders(census: Census, path: str, modules: Container[str]) -> tuple[list[_Holder], frozenset[str], bool]:
     """Find the objects of a library that hold a table, from the table up to the first object of the user's.
-
-    Args:
-        census: census with references to its containers.
-        path: path of the table.
-        modules: names of the user's modules.
 
     Returns:
         The objects, innermost first, with the table itself if its attributes grow; all names on the way from them to
@@ -305,10 +289,6 @@ def _lifetime_calls(holders: Sequence[_Holder], user_code: UserCode) -> tuple[st
     """Return calls that the user's code makes, with an argument that makes entries expire: `cache.set(..., ttl=...)`.
 
     Only arguments that the user's code does not give yet count.
-
-    Args:
-        holders: the objects of the library that hold the table, innermost first.
-        user_code: the code of the user's.
     """
     calls = [
         f"{code_name.text}.{name}(..., {parameter}=...)"
@@ -385,15 +365,7 @@ def _names_in_path(path: str) -> frozenset[str]:
 def _module_calls(
     module: str, names: frozenset[str], methods: frozenset[str], user_names: frozenset[str], *, accepts_any_name: bool
 ) -> tuple[str, ...]:
-    """Return calls, such as "regex.purge()", of functions that release a table: in its outermost package that has any.
-
-    Args:
-        module: module of the table.
-        names: names on the way from the module to the table.
-        methods: names of methods of the objects on the way that release the table.
-        user_names: names in the user's functions.
-        accepts_any_name: whether a function needs no word for a release in its name.
-    """
+    """Return calls, such as "regex.purge()", of functions that release a table, in its outermost package with any."""
     search = ReleaseSearch(
         names,
         methods,
@@ -413,14 +385,7 @@ def _module_calls(
 
 
 def _item_calls(module: str, names: frozenset[str], item: Any, user_names: frozenset[str]) -> tuple[str, ...]:
-    """Return calls by which an item of a module's global table takes itself out: "Widget.close()".
-
-    Args:
-        module: module of the table.
-        names: names on the way from the module to the table.
-        item: an item of the table.
-        user_names: names in the user's functions.
-    """
+    """Return calls by which an item of a module's global table takes itself out: "Widget.close()"."""
     namespace = class_namespace(type(item), USED_AS_CONTAINERS)
     search = ReleaseSearch(
         names,
@@ -443,11 +408,6 @@ def _holder_calls(
 
     The calls are those of the outermost holder that has any, as the program has a name for it; the names are those of
     the releasing methods of all holders.
-
-    Args:
-        holders: holders of the table, innermost first.
-        user_names: names in the user's functions.
-        accepts_any_name: whether a method needs no word for a release in its name.
     """
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()

@@ -14,9 +14,7 @@ from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
-from flatwater_watch.thresholds import SHIPPED
-
-OWNING = SHIPPED.owning
+from flatwater_watch.thresholds import OWNING
 
 
 @dataclass(eq=False, repr=False)
@@ -48,25 +46,20 @@ class ResetTracker:
         self._containers: dict[str, _TrackedContainer] = {}
 
     def track_owners(self, owners: Iterable[Owner], resident: int) -> None:
-        """Track the owners that are one container, not several on one path, and that grow by single items.
-
-        Args:
-            owners: containers that were found to grow.
-            resident: resident bytes of the process.
-        """
+        """Track the owners that are one container, not several on one path, and that grow by single items."""
         for owner in owners:
-            if owner.kind in ITEM_KINDS and ITEM not in owner.hops and owner.holding.instances == 1:
-                item_bytes = owner.holding.bytes / max(1, owner.length)
+            if owner.holding.kind in ITEM_KINDS and ITEM not in owner.hops and owner.holding.instances == 1:
+                item_bytes = owner.holding.bytes / max(1, owner.holding.length)
                 new_container = _TrackedContainer(
                     hops=owner.hops,
-                    kind=owner.kind,
-                    greatest_length=owner.length,
+                    kind=owner.holding.kind,
+                    greatest_length=owner.holding.length,
                     item_bytes=item_bytes,
                     resident_when_found=resident,
                 )
                 # One that is tracked already keeps the results of its checks.
                 container = self._containers.setdefault(owner.path, new_container)
-                container.greatest_length = max(container.greatest_length, owner.length)
+                container.greatest_length = max(container.greatest_length, owner.holding.length)
 
     @property
     def periodically_emptied_paths(self) -> set[str]:
@@ -78,11 +71,7 @@ class ResetTracker:
         }
 
     def negligible_paths(self, resident: int) -> set[str]:
-        """Return paths of periodically emptied containers whose bytes, when full, are a small part of the growth since.
-
-        Args:
-            resident: resident bytes of the process now.
-        """
+        """Return paths of periodically emptied containers whose bytes, when full, are a small part of growth since."""
         small_share = 1 - OWNING.explained_share
         paths = set[str]()
         for path in self.periodically_emptied_paths:

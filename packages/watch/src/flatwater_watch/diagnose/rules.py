@@ -212,7 +212,6 @@ def _attribute_rule_keys(kind: type, name: str) -> Iterable[str]:
 
 
 def _is_user_class(kind: type) -> bool:
-    """Return whether a class is made in a file of the user's."""
     module, _ = full_name(kind)
     file = (module_namespace(module) or {}).get("__file__")
     return module == "__main__" or (type(file) is str and is_user_file(file))

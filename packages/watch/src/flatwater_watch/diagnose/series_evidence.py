@@ -8,10 +8,7 @@ from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.series.readings import Reading, ReadingHistory
 from flatwater_watch.series.slope import Series, Slope, drift_slope, filling_slope, jump_points
 from flatwater_watch.series.slowdown import find_slowdown
-from flatwater_watch.thresholds import SHIPPED
-
-DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
-
+from flatwater_watch.thresholds import DRIFT, ENDING, OWNING
 
 POINTS_JUDGED_ALWAYS = 60
 """Number of first readings at which each series of costs is judged: a program of seconds has only a few dozen."""
@@ -19,43 +16,26 @@ POINTS_JUDGED_ALWAYS = 60
 T = TypeVar("T")
 
 
-def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
+def collect_series_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
     """Judge the series that are due at this reading; return the evidence on those that drift.
 
     Updates `history.drift_counts`, by which `unexplained_growth` decides on native growth.
-
-    Args:
-        history: readings, the latest included.
-        reading: latest reading.
-        unit: name of a step.
     """
     causes = []
     ownerless: list[tuple[VerdictName, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
     # Each kind of series is a group: after the first readings, only one group is judged at each, to save time.
     for group, (verdict, series) in enumerate(ownerless):
-        if (
-            history.judges_group(group)
-            and (slope := _repeated_drift_(history, verdict, series, minimum=reading.material_bytes)) is not None
-        ):
-            causes.append(unowned_evidence(verdict, slope, history.growth(reading, unit)))
+        if history.judges_group(group):
+            drift = _strict_drift(series.steps, series.values, reading.material_bytes)
+            if (slope := _count_repeats_(history, verdict, drift)) is not None:
+                causes.append(unowned_evidence(verdict, slope, history.growth(reading)))
     if history.judges_group(len(ownerless)):
         # Only to count: `native_growth_evidence` makes the evidence on this growth, once objects are ruled out.
-        _repeated_drift_(history, "native", history.unaccounted, minimum=reading.material_bytes)
+        series = history.unaccounted
+        _count_repeats_(history, "native", _strict_drift(series.steps, series.values, reading.material_bytes))
     if history.judges_group(len(ownerless) + 1):
-        causes += _leaves_evidence(history, reading, unit)
+        causes += _leaves_evidence(history, reading)
     return causes + _slow_phases_evidence_(history, reading)
-
-
-def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, minimum: float) -> Slope | None:
-    """Judge a series once more; return the slope of its drift if the last few judgements all found one, else None.
-
-    Args:
-        history: readings; its `drift_counts` are updated.
-        name: name of the series in these counts.
-        series: steps and bytes.
-        minimum: minimum rise in bytes.
-    """
-    return _count_repeats_(history, name, _strict_drift(series.steps, series.values, minimum))
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
@@ -69,18 +49,12 @@ def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: floa
 
 
 def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T | None:
-    """Count the judgements in a row that had a result; return the latest result once they are enough, else None.
-
-    Args:
-        history: readings; its `drift_counts` are updated.
-        name: name of the series that was judged.
-        result: result of the judgement; None if nothing was found, which sets the count to 0.
-    """
+    """Count the judgements in a row that had a result; return the latest result once they are enough, else None."""
     history.drift_counts[name] = 0 if result is None else history.drift_counts[name] + 1
     return result if history.drift_counts[name] >= DRIFT.judgements_in_row else None
 
 
-def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
+def _leaves_evidence(history: ReadingHistory, reading: Reading) -> list[Evidence]:
     """Return the evidence on leaves of the declared state, such as a buffer, that are being filled, or that drift.
 
     A leaf is judged for drift only if all declared state together drifts; its minimum rise is an equal part of the
@@ -99,7 +73,7 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> li
         if slope is None and planned_bytes is not None and size < planned_bytes:
             slope = filling_slope(series.steps, series.values, latest_step=reading.step, minimum=material_bytes)
         if slope is not None:
-            causes.append(leaf_evidence(path, size, planned_bytes, drift=slope, growth=history.growth(reading, unit)))
+            causes.append(leaf_evidence(path, size, planned_bytes, drift=slope, growth=history.growth(reading)))
     return causes
 
 
@@ -121,15 +95,10 @@ def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Ev
     return causes
 
 
-def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
+def retention_evidence_at_end(history: ReadingHistory, reading: Reading) -> list[Evidence]:
     """Return the evidence, at the end, on freed memory that the allocator keeps; empty if it is not most growth.
 
     Two judgements in a row are enough: with the last reading and without it.
-
-    Args:
-        history: readings.
-        reading: last reading.
-        unit: name of a step.
     """
     free, resident, minimum_rise = history.free, history.resident, reading.material_bytes
     warm_up_end = len(free.steps) // ENDING.warm_up_divisor
@@ -141,7 +110,7 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: s
     earlier_slope = _line_or_jump_drift(free.steps[:-1], free.values[:-1], minimum_rise)
     if slope is None or earlier_slope is None:
         return []
-    return [unowned_evidence("retention", slope, history.growth(reading, unit))]
+    return [unowned_evidence("retention", slope, history.growth(reading))]
 
 
 def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:

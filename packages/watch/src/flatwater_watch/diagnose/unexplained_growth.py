@@ -6,9 +6,7 @@ from typing import NamedTuple
 from flatwater_watch.diagnose.evidence import Evidence, unowned_evidence
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Series, Slope, drift_slope, has_recent_rise, jump_points
-from flatwater_watch.thresholds import SHIPPED
-
-CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+from flatwater_watch.thresholds import CASE, DRIFT, OWNING
 
 
 class UnprovenGrowth(NamedTuple):
@@ -38,11 +36,7 @@ class UnprovenGrowth(NamedTuple):
         return list(self.causes) if kept_growing and explains_most else []
 
 
-EvidenceByOwner = Mapping[str, Evidence]
-"""Evidence on the known causes, by owner."""
-
-
-def is_suspicious(history: ReadingHistory, known_causes: EvidenceByOwner, reading: Reading) -> bool:
+def is_suspicious(history: ReadingHistory, known_causes: Mapping[str, Evidence], reading: Reading) -> bool:
     """Return whether memory that no finding explains has risen lately: no proof, but worth a census."""
     return any(
         has_recent_rise(_unexplained_values(series, known_causes), reading.material_bytes)
@@ -50,7 +44,7 @@ def is_suspicious(history: ReadingHistory, known_causes: EvidenceByOwner, readin
     )
 
 
-def find_drift(history: ReadingHistory, known_causes: EvidenceByOwner, reading: Reading) -> tuple[bool, Slope]:
+def find_drift(history: ReadingHistory, known_causes: Mapping[str, Evidence], reading: Reading) -> tuple[bool, Slope]:
     """Return whether memory that no finding explains drifts, and the recent slope of all growth, explained or not.
 
     The slope is that of the series that drifts, or of the unaccounted bytes if none does. A series drifts if all its
@@ -91,12 +85,7 @@ def native_growth_evidence(
     slope = drift_slope(series.steps, series.values, minimum=minimum_rise, fewest=DRIFT.minimum_points_without_object)
     if slope is None or slope.per_step - explained_rate <= (1 - OWNING.explained_share) * slope.per_step:
         return []
-    open_slope = Slope(
-        per_step=slope.per_step - explained_rate,
-        low=max(0.0, slope.low - explained_rate),
-        high=slope.high - explained_rate,
-    )
-    return [unowned_evidence("native", open_slope, growth)]
+    return [unowned_evidence("native", slope.unexplained_part(explained_rate), growth)]
 
 
 def comparison_limit(history: ReadingHistory) -> int:
@@ -118,7 +107,7 @@ def _object_series(history: ReadingHistory) -> tuple[Series, ...]:
     return history.unaccounted, history.allocated, history.children, *mapped
 
 
-def _unexplained_values(series: Series, known_causes: EvidenceByOwner) -> list[float]:
+def _unexplained_values(series: Series, known_causes: Mapping[str, Evidence]) -> list[float]:
     """Return the values of a series, in bytes, less the growth that findings explain."""
     rates = (cause.drift.per_step for cause in known_causes.values() if cause.holders or cause.verdict == "native")
     rate = sum(rates) / OWNING.explained_share  # more than their sum, as rates may err

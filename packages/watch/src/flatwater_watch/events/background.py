@@ -124,9 +124,6 @@ class BackgroundSink:
 
         Messages of the sink are kept for the thread that shows lines. Any exception of the sink becomes `_fault` and
         ends this thread: from then on `write` drops lines, and reports why.
-
-        Args:
-            open_sink: opens the sink; it gets the function that keeps a message.
         """
         try:
             sink = open_sink(self._notes.append)

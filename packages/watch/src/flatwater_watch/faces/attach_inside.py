@@ -143,12 +143,6 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
 def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: int | None) -> int:
     """Map a page with a line of Python into the process, have it called, and return the page's address.
 
-    Args:
-        pid: number of the process.
-        runner_folder: folder that the runner writes and the process reads; `enter.py` and `line` are written there.
-        process_folder: folder below it for the notes of the process.
-        limit: resident bytes at which the process would have to stop; None leaves it to the watch in the process.
-
     Raises:
         CannotEnterError: there is no gdb, or it could not enter the process or have the line called.
     """
@@ -243,13 +237,6 @@ def _watch_until_end(
     pid: int, runner_folder: Path, process_folder: Path, seconds: float, on_reading: Callable[[float], None]
 ) -> dict[str, Any]:
     """Wait for some seconds, then end the watch in the process, and return the summary that it leaves.
-
-    Args:
-        pid: number of the process.
-        runner_folder: folder of the runner; the watch in the process ends when `STAY` is gone from it.
-        process_folder: folder of the notes of the process, its summaries among them.
-        seconds: duration of the watch; Ctrl-C or the end of the process ends it earlier.
-        on_reading: callback every `POLL_SECONDS` at least, with the seconds since the beginning.
 
     Raises:
         CannotEnterError: the watch in the process failed, did not begin in time, or left no summary.

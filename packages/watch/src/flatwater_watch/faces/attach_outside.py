@@ -6,7 +6,6 @@ are visible to `flatwater watch -- COMMAND` alone.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.proc import available_bytes, process_command, read_kib_counters
 from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Series, Slope, drift_slope
-from flatwater_watch.thresholds import SHIPPED
-
-DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
+from flatwater_watch.thresholds import DRIFT, ENDING
 
 READING_COUNT = 40
 """Number of readings, spread over the time."""
@@ -43,13 +40,8 @@ UNSEEN_OUTSIDE = (
 INSIDE_ADVICE = f"Start it again under `{WATCH_COMMAND} -- COMMAND`, which says who holds it and which line made it."
 
 
-@dataclass
-class _CounterHistory:
-    """Readings of a process's counters, by time in seconds."""
-
-    series: dict[str, Series]
-    """Bytes of each counter of `COUNTER_KINDS`."""
-    resident: Series
+_CounterHistory = dict[str, Series]
+"""Bytes of each counter of `COUNTER_KINDS`, and of `VmRSS`, the resident bytes, by time in seconds."""
 
 
 def watch_outside(
@@ -70,7 +62,7 @@ def watch_outside(
         ConfigError: as in `check_attach_options`, or the process ended before it was read.
     """
     command_words = check_attach_options(pid, seconds)
-    history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, resident=Series())
+    history = {name: Series() for name in (*COUNTER_KINDS, "VmRSS")}
     began = time.monotonic()
     with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
         for number in range(READING_COUNT):
@@ -80,7 +72,7 @@ def watch_outside(
             on_reading(elapsed_seconds / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
             time.sleep(max(0.0, (number + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
-    if not history.resident.steps:
+    if not history["VmRSS"].steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
     return masked_summary(_summary_json(history, limit), command_words)
 
@@ -89,7 +81,7 @@ def _read_once_(history: _CounterHistory, pid: int, elapsed_seconds: float) -> b
     """Append a reading of the counters at `elapsed_seconds` to the history; return whether the process still lives."""
     counters = _read_counters(pid)
     if counters is not None:
-        for name, series in (history.series | {"VmRSS": history.resident}).items():
+        for name, series in history.items():
             series.add(elapsed_seconds, counters[name])
     return counters is not None
 
@@ -129,8 +121,8 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
     """
     causes = list[Evidence]()
     explained_bytes = 0.0
-    for name, series in history.series.items():
-        verdict, owner, content = COUNTER_KINDS[name]
+    for name, (verdict, owner, content) in COUNTER_KINDS.items():
+        series = history[name]
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE_ADVICE if verdict == "native" else None
@@ -145,7 +137,7 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
 
 def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     """Return the JSON of `flatwater watch` from counters alone, with a finding for each counter that drifts."""
-    seconds, resident = history.resident.steps, history.resident.values  # the steps of this history are seconds
+    seconds, resident = history["VmRSS"].steps, history["VmRSS"].values  # the steps of this history are seconds
     resident_now = int(resident[-1])
     limit_bytes = resident_now + available_bytes() if limit is None else limit
     grown_bytes = int(resident[-1] - resident[0])
@@ -181,7 +173,7 @@ def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]
             "seconds": [round(second, 3) for second in seconds],
             "steps": [round(second) for second in seconds],
             "resident_bytes": [int(value) for value in resident],
-            "file_bytes": [int(value) for value in history.series["RssFile"].values],
+            "file_bytes": [int(value) for value in history["RssFile"].values],
             "freed_bytes": [None] * len(seconds),
         },
     }

@@ -66,7 +66,10 @@ def _read_first_findings_(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa:
     # A short list is read whole, whatever its number: the limits are for memory.
     if len(value) <= PIECE_BYTES:
         return json.loads(bytes(value))
-    records = _split_list(value)
+    try:
+        records = _LIST_DECODER.decode(value)
+    except msgspec.DecodeError as fault:
+        raise ValueError(f"its findings are not a list ({fault})") from fault
     if len(records) > MAXIMUM_FINDINGS:
         notes.append(f"{len(records) - MAXIMUM_FINDINGS:,} findings of {len(records):,}: only the largest are read")
     size = sum(map(len, records[:MAXIMUM_FINDINGS]))
@@ -118,15 +121,3 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
     if (count - 1) % stride:  # the last value was left out
         thinned_points.append(values[-1])
     return json.loads(b"[" + b",".join(thinned_points) + b"]"), stride
-
-
-def _split_list(value: msgspec.Raw) -> list[msgspec.Raw]:
-    """Split a JSON list into its items, without reading them.
-
-    Raises:
-        ValueError: the value is not a list.
-    """
-    try:
-        return _LIST_DECODER.decode(value)
-    except msgspec.DecodeError as fault:
-        raise ValueError(f"its findings are not a list ({fault})") from fault

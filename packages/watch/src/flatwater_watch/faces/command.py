@@ -147,8 +147,7 @@ class WatchCommand:
         if self._reads_kept_result:
             return 0, read_earlier_result(self.command[0])
         unit = None if self.steps_from == "auto" else self.steps_from
-        process = watch_command(self.command, unit=unit, limit=limit, reports=reports)
-        return process.code, process.summary
+        return watch_command(self.command, unit=unit, limit=limit, reports=reports)
 
     def _report_excess(self, summary: dict[str, Any], allowance: "GrowthAllowance | None") -> int:
         """Print by how much the growth exceeds the allowance; return 1 if it does or if --fail applies, else 0."""
@@ -193,9 +192,6 @@ class WatchCommand:
 
     def _make_reports(self, notify: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
         """Make the reports for --every, --live and --on-finding; return None if none of them is given.
-
-        Args:
-            notify: callback of `_finding_notices`, to be called every few seconds.
 
         Raises:
             ConfigError: --every is not a length of time, or --out is given without it.
@@ -252,11 +248,6 @@ class WatchCommand:
     def _print_and_save(self, summary: dict[str, Any], earlier_result: dict[str, Any] | None, *, keep: bool) -> None:
         """Print the result, and save it for --json, --html and `--against last`; a file that fails is reported.
 
-        Args:
-            summary: the JSON of `flatwater watch`.
-            earlier_result: result of an earlier run, to compare with; None to compare with nothing.
-            keep: whether to save the result for `--against last`.
-
         Raises:
             OSError: stdout is full, or nobody reads it.
         """
@@ -304,7 +295,6 @@ def fail_option_applies(summary: dict[str, Any]) -> bool:
 
 
 def _page_html(summary: dict[str, Any]) -> str:
-    """Return the HTML of the page for --html."""
     from datetime import datetime
 
     from flatwater_watch.faces.page import watch_page
@@ -319,13 +309,6 @@ def _watch_attached_process(
     """Watch a running process from inside, or from outside if it cannot be entered; return its summary.
 
     If it could not be entered, the summary says why.
-
-    Args:
-        pid: number of the process.
-        seconds: duration of the watch.
-        limit: memory limit in bytes for the forecast; None takes that of the machine or the container.
-        outside: whether the process is read from outside only.
-        reports: reports for --every and --on-finding, made from inside only; None without either.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

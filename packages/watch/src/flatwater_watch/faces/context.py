@@ -8,7 +8,7 @@ does.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from rich.text import Text
 
@@ -28,10 +28,8 @@ from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.suspended_tracing import run_untraced
 from flatwater_watch.meters.system_calls import monotonic
 from flatwater_watch.terminal import Terminal
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import OWNING
 from flatwater_watch.units import parse_bytes
-
-OWNING = SHIPPED.owning
 
 PRINT_COLUMNS = 100
 """Columns of the lines on stderr."""
@@ -57,13 +55,6 @@ def watch(*, unit: str = "round", budget: str | int | None = None, report: bool 
         ConfigError: the unit is not a word, or the budget is not an amount of memory.
     """
     return Watch(unit=unit, budget=budget, report=report)
-
-
-class _WatchResult(NamedTuple):
-    """The final findings and the summary of a watch."""
-
-    findings: list[Finding]
-    summary: dict[str, Any]
 
 
 class Watch:
@@ -96,8 +87,9 @@ class Watch:
         self._has_begun = False
         self._process_watch: ProcessWatch | None = None
         """The watch of the process; None before it is open, or if it could not begin."""
-        self._result: _WatchResult | None = None
-        """Findings and summary at the end; None before."""
+        self._final_findings = list[Finding]()
+        self._final_summary: dict[str, Any] | None = None
+        """The summary at the end; None before."""
         self._printed_keys: set[tuple[str, str]] = set()
         """Verdict and owner of the findings that were printed."""
         self._next_search_time = 0.0
@@ -144,14 +136,14 @@ class Watch:
         return watch
 
     def __repr__(self) -> str:
-        if self._result is None:
+        if self._final_summary is None:
             return f"<watch: {'open' if self._has_begun else 'not begun'}>"
-        return "\n".join(terminal_lines(self._result.summary))
+        return "\n".join(terminal_lines(self._final_summary))
 
     @property
     def is_open(self) -> bool:
         """Whether `step` may be called."""
-        return self._has_begun and self._result is None
+        return self._has_begun and self._final_summary is None
 
     def step(self) -> None:
         """Tell the watch that a round is done; new findings are printed at times.
@@ -174,8 +166,8 @@ class Watch:
             ConfigError: the watch was never opened.
         """
         self._require_begun()
-        if self._result is not None:
-            return self._result.findings
+        if self._final_summary is not None:
+            return self._final_findings
         return [] if self._process_watch is None else self._guarded_findings(self._process_watch.findings)
 
     def _guarded_findings(self, find_findings: Callable[[], list[Finding]]) -> list[Finding]:
@@ -189,7 +181,7 @@ class Watch:
             ConfigError: the watch was never opened.
         """
         self._require_begun()
-        return self._make_summary(findings=None) if self._result is None else self._result.summary
+        return self._make_summary(findings=None) if self._final_summary is None else self._final_summary
 
     def close(self) -> None:
         """End the watch and print the findings, as `with` does; a second call does nothing."""
@@ -202,7 +194,8 @@ class Watch:
                 set_listener(None)  # the counters of boundaries report to nobody
                 self._tick_guard.has_ended = True
             findings = self._guarded_findings(process.find_final_findings_)
-        self._result = result = _WatchResult(findings, self._make_summary(findings))
+        summary = self._make_summary(findings)
+        self._final_findings, self._final_summary = findings, summary
         if process is not None:
             # Without conclusions, which `find_final_findings_` has drawn.
             self._reading_guard.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
@@ -211,19 +204,15 @@ class Watch:
         if self._report:
             self._print_guard.run(run_untraced, self._print_end)
         # The faults once more, as the end itself may have failed.
-        unseen = list(dict.fromkeys([*result.summary["unseen"], *self._faults()]))
-        self._result = result._replace(summary=result.summary | {"unseen": unseen})
+        unseen = list(dict.fromkeys([*summary["unseen"], *self._faults()]))
+        self._final_summary = summary | {"unseen": unseen}
 
     def _print_end(self) -> None:
         """Print the summary with all findings; in a notebook, name those that stand in the output above already."""
         _print_to_stderr(terminal_lines(self.summary(), printed_keys=self._printed_keys if in_notebook() else ()))
 
     def _make_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
-        """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults.
-
-        Args:
-            findings: final findings; None before the end, for the findings so far.
-        """
+        """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults."""
         process = self._process_watch
         # If there are no final findings, perhaps as the watch failed to find them, the findings so far are reported.
         summary: dict[str, Any] | None = (
@@ -246,7 +235,6 @@ class Watch:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
     def _print_new_findings(self, process: ProcessWatch) -> None:
-        """Print the findings that were not printed before."""
         began = monotonic()
         # A merged finding has a key for each of its parts, and is not new if one of them was printed alone before.
         keyed_findings = [

@@ -23,10 +23,8 @@ from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, Slope, robust_slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import FLAT, OWNING
 from flatwater_watch.units import format_bytes, parse_bytes
-
-FLAT, OWNING = SHIPPED.flat, SHIPPED.owning
 
 
 @dataclass(frozen=True)
@@ -132,14 +130,19 @@ def run_flatness_test(
         tracer.start()
     try:
         if is_suspicious:
-            _run_times(run, FLAT.traced_rounds)
+            for _ in range(FLAT.traced_rounds):
+                run()
         else:
             end = _run_rounds(run, end, last_round=plan.rounds, series=series)
             if not _memory_grows(start, middle, end, plan):
                 return None
         rate = (end.held_bytes - start.held_bytes) / (end.rounds - start.rounds)
         findings = _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series)
-        return _failure_text(rate, plan, findings)
+        return _failure_text(
+            f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up "
+            f"of {plan.warmup}; {format_bytes(plan.allowed_bytes)} may be.",
+            findings,
+        )
     finally:
         tracer.stop()
 
@@ -151,11 +154,6 @@ def run_repeated_growth_test(
 
     Bytes that are left once may be a cache, or a module that was loaded. So code that leaves more runs a second time,
     and if it leaves more again, a third time with its allocations traced.
-
-    Args:
-        run: the code; its exceptions are not caught.
-        allowed_bytes: bytes that the code may leave.
-        extra_roots: objects with a name that outlive the run and are not variables of the program: they may be owners.
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()
@@ -176,18 +174,13 @@ def run_repeated_growth_test(
     finally:
         tracer.stop()
     left_bytes = format_bytes(second_run_bytes)
-    first_line = f"leaves {left_bytes} in memory each time that it runs; {format_bytes(allowed_bytes)} may be."
-    return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])
+    return _failure_text(
+        f"leaves {left_bytes} in memory each time that it runs; {format_bytes(allowed_bytes)} may be.", findings
+    )
 
 
 def _run_rounds(run: Callable[[], object], start: _MemoryPoint, last_round: int, series: Series) -> _MemoryPoint:
     """Run the code up to a round, and add the used bytes after each round to the series.
-
-    Args:
-        run: the code.
-        start: memory after the last round that has run.
-        last_round: number of the last round to run.
-        series: rounds and used bytes after each, garbage included; updated.
 
     Returns:
         The memory after the last round, without garbage.
@@ -204,20 +197,8 @@ def _measure_memory(rounds: int) -> _MemoryPoint:
     return _MemoryPoint(rounds, used_bytes())
 
 
-def _run_times(run: Callable[[], object], times: int) -> None:
-    for _ in range(times):
-        run()
-
-
 def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
-    """Return whether memory grew by more than is allowed in these rounds, and still grows.
-
-    Args:
-        start: memory after the warm-up.
-        middle: memory about half-way.
-        end: memory after the last round so far.
-        plan: plan of the test; its growth is allowed in proportion to the rounds from `start` to `end`.
-    """
+    """Return whether memory grew by more than is allowed in these rounds, and still grows."""
     gain = end.held_bytes - start.held_bytes
     allowed_gain = plan.allowed_bytes * (end.rounds - start.rounds) / plan.measured_rounds
     return gain > allowed_gain and end.held_bytes - middle.held_bytes >= FLAT.minimum_late_share * gain
@@ -233,16 +214,7 @@ def _take_baseline(roots: Roots) -> _Baseline:
 def _find_growth(
     baseline: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
-    """Find the owners of the growth: containers, arrays that are filled for the first time, and native code.
-
-    Args:
-        baseline: census and touched bytes after the warm-up.
-        tracer: tracer of the last rounds; it knows no line if it was never started.
-        roots: choice of roots.
-        plan: rounds of the test.
-        rate: bytes gained in each round.
-        series: rounds and used bytes after each.
-    """
+    """Find the owners of the growth: containers, arrays that are filled for the first time, and native code."""
     slope = robust_slope(series.steps, series.values)
     # The interval is that of the readings of all rounds, widened so that it has the rate between the two ends.
     process_slope = Slope(per_step=rate, low=min(rate, slope.low), high=max(rate, slope.high))
@@ -250,7 +222,7 @@ def _find_growth(
     growth = Growth(step=plan.rounds, resident=footprint().resident, limit=limit, whole=process_slope, unit="round")
     causes = []
     for owner in find_owners(baseline.census, take_census(roots)):
-        line = tracer.find_line(owner.newest_items)
+        line = tracer.find_line(owner.contents.leaves)
         causes.append(
             owner_evidence(owner, steps=plan.measured_rounds, growth=growth, drift=process_slope, made_at=line)
         )
@@ -264,19 +236,10 @@ def _find_growth(
     # Growth that these leave unexplained is of native code.
     explained_rate = sum(cause.drift.per_step for cause in causes)
     if explained_rate < OWNING.explained_share * rate:
-        native_slope = Slope(
-            per_step=rate - explained_rate,
-            low=max(0.0, process_slope.low - explained_rate),
-            high=process_slope.high - explained_rate,
-        )
-        causes.append(unowned_evidence("native", native_slope, growth))
+        causes.append(unowned_evidence("native", process_slope.unexplained_part(explained_rate), growth))
     return make_reportable_findings(causes, growth)
 
 
-def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
+def _failure_text(first_line: str, findings: Sequence[Finding]) -> str:
     """Return the failure text of a test: measured and allowed growth, then the findings."""
-    first_line = (
-        f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
-        f"{plan.warmup}; {format_bytes(plan.allowed_bytes)} may be."
-    )
     return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])

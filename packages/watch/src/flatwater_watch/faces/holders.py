@@ -20,6 +20,7 @@ from flatwater_watch.heap.raw import (
     class_name,
     full_name,
     is_a,
+    loaded_modules,
     module_namespace,
     named_entries,
     namespace,
@@ -52,10 +53,6 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
 
     The search begins at the user's own names: globals, local variables of running functions, known registries. If none
     leads to the object, it begins at the globals of all loaded modules, and then at the objects that refer to it.
-
-    Args:
-        target: the object. Variables of running functions that hold it are found too.
-        extra_roots: further roots.
     """
     roots = Roots()
     modules = user_modules(roots)
@@ -70,21 +67,14 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
 
 def _module_globals() -> Iterator[tuple[str, Any]]:
     """Yield the globals of all loaded modules, with names such as `queue.Queue`."""
-    for name, module in list(sys.modules.items()):
-        if issubclass(type(module), ModuleType):
-            yield from ((f"{name}.{key}", value) for key, value in named_entries(namespace(module)))
+    for name, module in loaded_modules().items():
+        yield from ((f"{name}.{key}", value) for key, value in named_entries(namespace(module)))
 
 
 def _search_chain(
     roots: Iterable[tuple[str, Any]], target: object, may_open: Callable[[type], bool]
 ) -> _ReachedObject | None:
-    """Search the target from the roots; return it with its chain to a root, None if no root reaches it.
-
-    Args:
-        roots: names and objects.
-        target: the object to find.
-        may_open: returns whether instances of a class are opened; builtin containers always are.
-    """
+    """Search the target from the roots; return it with its chain to a root, None if no root reaches it."""
     # Breadth-first, so the chain found is the shortest. All items of a container are opened, not a sample.
     walk = Walk(sampled_items=sys.maxsize, is_user_class=may_open, maximum_objects=MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
@@ -164,7 +154,6 @@ def _item_key(holder: Any, obj: object) -> str:
 
 
 def _container_items(kind: Any, holder: Any) -> list[Any]:
-    """Return the items of a container, as those of its builtin type `kind`."""
     return list(kind.__iter__(holder))
 
 

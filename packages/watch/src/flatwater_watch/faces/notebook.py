@@ -25,11 +25,7 @@ CARD_STYLE = """
 
 
 def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
-    """Add `%%watch`, and show a watch as cards; `%load_ext flatwater_watch` calls this function.
-
-    Args:
-        shell: IPython's InteractiveShell.
-    """
+    """Add `%%watch`, and show a watch as cards; `%load_ext flatwater_watch` calls this function."""
 
     def watch(line: str, cell: str) -> None:
         """Run the cell watched, and say what grows in it: `%%watch`, or `%%watch --budget 8GiB`.

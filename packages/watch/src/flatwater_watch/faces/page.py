@@ -18,7 +18,8 @@ from flatwater_watch.pages.chart import Axis, Chart, Line
 from flatwater_watch.pages.chart_values import byte_unit
 from flatwater_watch.pages.document import document
 from flatwater_watch.pages.finding_cards import finding_cards, is_grave
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.phrases import unit_plural
+from flatwater_watch.thresholds import ENDING
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
 MAXIMUM_NAME_LETTERS = 60
@@ -42,12 +43,7 @@ MINIMUM_CLOCK_UNITS = 3.0
 
 
 def watch_page(watch: WatchResult, written_at: datetime) -> str:
-    """Return the HTML of the whole page.
-
-    Args:
-        watch: result of a watch.
-        written_at: time for the footer.
-    """
+    """Return the HTML of the whole page."""
     sections = [
         Section(title="Findings", blocks=list(_finding_blocks(watch))),
         Section(title="Memory", blocks=list(_memory_blocks(watch))),
@@ -111,7 +107,7 @@ def _figure_tiles(watch: WatchResult) -> Iterator[Tile]:
         yield Tile("duration", format_duration(watch.seconds), f"{watch.readings} readings")
     else:
         yield Tile(
-            _units_phrase(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace_words(watch)}"
+            unit_plural(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace_words(watch)}"
         )
     if not watch.readings:
         return
@@ -152,17 +148,12 @@ def _pace_words(watch: WatchResult) -> str:
     return f", {format_duration(unit_seconds)} each" if unit_seconds >= 1 else f", {1 / unit_seconds:.3g} a second"
 
 
-def _units_phrase(unit: str) -> str:
-    """Return the plural of a unit of growth, such as `updates`."""
-    return {"batch": "batches"}.get(unit, f"{unit}s")
-
-
 def _finding_blocks(watch: WatchResult) -> Iterator[Block]:
     """Yield the cards of the findings, or a sentence without findings; then unexplained growth, facts and advice."""
     if watch.findings:
         yield finding_cards([(finding, "") for finding in watch.findings])  # "": without a remark
     elif watch.readings:
-        steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units_phrase(watch.unit)}"
+        steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {unit_plural(watch.unit)}"
         head = watch.outcome.first_words(findings=0).capitalize()
         kind = "missing" if watch.outcome.state == "unexplained" else "calm"
         yield Paragraph(f"{head}: no finding in {steps}.", kind)
@@ -327,8 +318,7 @@ def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> _ForecastLine:
 
 
 def _warm_up_index(series: ReadingColumns) -> int:
-    """Return the index of the first reading after warm-up."""
-    return len(series.seconds) // SHIPPED.ending.warm_up_divisor
+    return len(series.seconds) // ENDING.warm_up_divisor
 
 
 def _clock_unit(seconds: float) -> tuple[str, float]:

@@ -22,13 +22,9 @@ NAME_WIDTH, NUMBER_WIDTH = 56, 12
 
 
 def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the comparison of two results as lines of text.
-
-    Args:
-        summary: the JSON of `flatwater watch`.
-        earlier_summary: the JSON of an earlier run.
-    """
-    owners_now, earlier_owners = _owner_bytes(summary), _owner_bytes(earlier_summary)
+    """Yield the comparison of two results as lines of text."""
+    # The bytes by owner at the newest census; results of earlier versions have none.
+    owners_now, earlier_owners = summary.get("held", {}), earlier_summary.get("held", {})
     yield _table_row("against the run before", "then", "now", "change")
     for name, earlier, later in (
         *_memory_kinds(summary, earlier_summary),
@@ -47,13 +43,7 @@ def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, A
 
 
 def _table_row(name: str, *numbers: str) -> str:
-    """Return a row of the comparison: a name aligned to the left, and numbers aligned to the right."""
     return f"{name:<{NAME_WIDTH}}{''.join(f'{number:>{NUMBER_WIDTH}}' for number in numbers)}"
-
-
-def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return the bytes by owner at the newest census; empty in results of earlier versions, which have none."""
-    return dict(summary.get("held", {}))
 
 
 def _memory_kinds(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:

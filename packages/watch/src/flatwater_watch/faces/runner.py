@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,24 +28,14 @@ SIGNAL_EXIT_BASE = 128
 NO_PYTHON_SENTENCE = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
 
 
-@dataclass(frozen=True)
-class WatchedRun:
-    """The exit code and the summary of a watched program."""
-
-    code: int
-    """Its exit code; 128 plus the number of the signal that ended it."""
-    summary: dict[str, Any]
-    """The JSON of `flatwater watch`."""
-
-
 def watch_command(
     words: Sequence[str],
     *,
     unit: str | None = None,
     limit: int | None = None,
     reports: spool.PeriodicReports | None = None,
-) -> WatchedRun:
-    """Run a command with the first Python program in it watched, and wait for its end.
+) -> tuple[int, dict[str, Any]]:
+    """Run a command, and watch the first Python program in it; return its exit code and the JSON of `flatwater watch`.
 
     Args:
         words: `python train.py ...`, `train.py ...`, `-m module ...`, or any command that starts Python.
@@ -65,8 +54,7 @@ def watch_command(
             return _collect_summary(folder, command, code, limit)
 
         code = _run_program(command, environment, reports, lambda: collect_summary(code=None))  # None: it still runs
-        summary = collect_summary(code)
-    return WatchedRun(code, summary)
+        return code, collect_summary(code)
 
 
 def python_command(words: Sequence[str]) -> list[str]:
@@ -108,14 +96,7 @@ def _find_script(command: Sequence[str]) -> str | None:
 def watched_environment(
     folder: Path, unit: str | None, limit: int | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment of a program that is watched, with the variables by which the watch starts in it.
-
-    Args:
-        folder: folder for its notes.
-        unit: kind of boundary by which growth is reported; None takes the slowest regular one.
-        limit: resident bytes at which the program would have to stop.
-        environment: environment without the watch.
-    """
+    """Return the environment of a program that is watched, with the variables by which the watch starts in it."""
     variables = {runner_protocol.FOLDER: str(folder), runner_protocol.PACKAGE: str(Path(__file__).parents[1])}
     if unit is not None:
         variables[runner_protocol.UNIT] = unit
@@ -131,12 +112,6 @@ def _run_program(
     make_summary: Callable[[], dict[str, Any]],
 ) -> int:
     """Run the program to its end; its output goes where ours goes.
-
-    Args:
-        command: the program and its arguments.
-        environment: environment of the program, as of `watched_environment`.
-        reports: reports while it runs; None for none.
-        make_summary: reads the summary of the program so far, for the reports.
 
     Returns:
         Its exit code; `SIGNAL_EXIT_BASE` plus the signal's number if a signal has ended it.
@@ -184,14 +159,7 @@ def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _collect_summary(folder: Path, command: list[str], code: int | None, limit: int | None) -> dict[str, Any]:
-    """Collect the summary of the process that was watched longest, with the findings of the workers.
-
-    Args:
-        folder: folder with the notes of the program and of its workers.
-        command: the program and its arguments.
-        code: exit code of the program; None while it runs.
-        limit: resident bytes at which the program would have to stop, as the user said; None for the machine's limit.
-    """
+    """Collect the summary of the process that was watched longest, with the findings of the workers."""
     spools = read_spools(folder)
     summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
     summary.pop("ended_at", None)

@@ -48,7 +48,6 @@ def watch_folder() -> Iterator[Path]:
 
 
 def _remove_stale_folders() -> None:
-    """Remove the folders of runners that were killed."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry):
@@ -110,10 +109,6 @@ def read_sentences(folder: Path, kind: str) -> list[str]:
 
 def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     """Return all summaries that the processes of one command left, that of the longest watch first.
-
-    Args:
-        folder: folder of the runner.
-        ending: ending of the files' names, for the program or for its workers.
 
     Returns:
         Valid summaries, each with `ended_at`, the time of its file in seconds since 1970.

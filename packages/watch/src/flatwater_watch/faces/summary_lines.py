@@ -16,10 +16,10 @@ from flatwater_watch.diagnose.finding_text import (
     wrap_text,
 )
 from flatwater_watch.faces.run_comparison import comparison_lines
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.phrases import unit_plural
+from flatwater_watch.thresholds import OWNING
 from flatwater_watch.units import format_bytes, format_duration
 
-OWNING = SHIPPED.owning
 MINIMUM_SHARE_SECONDS = 5.0
 """CPU seconds of the watch from which on they are given as a share of the program's."""
 RESTING_RATIO = 2.0
@@ -95,9 +95,9 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     first_words = Outcome.from_json(summary["outcome"]).first_words(findings=len(findings))
     if not summary["readings"]:
         return [f"flatwater: {first_words}"]
-    plural = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
-    steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else plural}"
-    duration = "" if summary["unit"] == "second" else f" in {format_duration(summary['seconds'])}"
+    unit = summary["unit"]
+    steps = f"{summary['steps']} {unit if summary['steps'] == 1 else unit_plural(unit)}"
+    duration = "" if unit == "second" else f" in {format_duration(summary['seconds'])}"
     # Kept: memory that the program has freed and the allocator keeps, and mapped files.
     findings_share, kept_share = explained_shares(summary["explained_share"], findings)
     explained_phrase = f"{findings_share + kept_share:.0%} explained"
@@ -115,10 +115,6 @@ def cost_time(cost: dict[str, Any], seconds: float) -> str:
     """Return the CPU time of the watch in words: seconds if it is less than `MINIMUM_SHARE_SECONDS`, else a share.
 
     The share is of the program's CPU time; for a program that mostly rests, that of the time follows.
-
-    Args:
-        cost: the summary's `cost`.
-        seconds: seconds that the program took.
     """
     # Seconds if they are few: in a program that only waits, they would be a large share.
     program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside

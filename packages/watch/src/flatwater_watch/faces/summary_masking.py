@@ -6,12 +6,7 @@ from flatwater_watch.masking import mask_secrets, mask_words
 
 
 def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    """Return a summary with its program's command, and with the secrets in all texts masked.
-
-    Args:
-        summary: summary of a process.
-        words: command line of the program.
-    """
+    """Return a summary with its program's command, and with the secrets in all texts masked."""
     masked: dict[str, Any] = mask_values(summary)
     return {"program": " ".join(mask_words(words)), **{name: masked[name] for name in masked if name != "program"}}
 

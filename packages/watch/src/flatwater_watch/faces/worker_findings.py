@@ -12,10 +12,8 @@ from flatwater_watch.diagnose.judge import make_findings
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import SHIPPED
+from flatwater_watch.thresholds import DRIFT, MEASURING
 from flatwater_watch.units import format_bytes
-
-DRIFT, MEASURING = SHIPPED.drift, SHIPPED.measuring
 
 
 @dataclass(frozen=True)
@@ -93,12 +91,7 @@ def add_workers(
 
 
 def _own_causes(summary: Mapping[str, Any], process_share: float) -> dict[str, _ProcessCause]:
-    """Return the causes of growth in the program's own process, by fingerprint.
-
-    Args:
-        summary: summary of this process.
-        process_share: share of the growth of all processes that came in this one.
-    """
+    """Return the causes of growth in the program's own process, by fingerprint."""
     findings = [Finding.from_json(record) for record in summary["findings"]]
     return {
         finding.fingerprint: _ProcessCause(
@@ -235,13 +228,7 @@ def _group_findings(workers: Sequence[Mapping[str, Any]], *, workers_grow: bool)
 
 
 def _is_given_back(worker: Mapping[str, Any], owner: str, workers: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether workers are replaced before they hold more than the ones before: memory does not add up.
-
-    Args:
-        worker: summary of a worker with a finding.
-        owner: owner of the finding.
-        workers: summaries of all workers, by their ends.
-    """
+    """Return whether workers are replaced before they hold more than the ones before: memory does not add up."""
     # The bytes of some owners are not counted, such as those of native code: then the growth of workers is compared.
     is_counted = owner in worker["held"]
 
@@ -264,7 +251,6 @@ def _begin_and_end(worker: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _live_at_once(worker: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two workers lived at the same time."""
     (begin, end), (other_begin, other_end) = _begin_and_end(worker), _begin_and_end(other)
     return begin < other_end and other_begin < end
 
@@ -297,14 +283,7 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
 def _merge_group(
     group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int, budget: int | None
 ) -> _ProcessCause:
-    """Merge the findings of a group into one cause, whose rate is that of all workers alive at once, per program step.
-
-    Args:
-        group: findings of one fingerprint.
-        summary: summary of the program's own process, by the clock of its workers.
-        total_growth: bytes that the program and all workers have gained.
-        budget: bytes that the user allows all processes together; None for the machine's limit.
-    """
+    """Merge a group's findings into one cause, whose rate is that of all workers alive at once, per program step."""
     main_member = max(group, key=lambda member: member.bytes)
     largest = main_member.finding
     simultaneous = _concurrent_count(group)
@@ -355,14 +334,7 @@ def _make_joint_findings(
     summary: Mapping[str, Any],
     workers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
-    """Return findings on the causes, the fastest first, with the step at which all processes together reach the limit.
-
-    Args:
-        causes: causes in the program and in its workers.
-        workers_rate: bytes by which the causes in workers grow per step of the program.
-        summary: summary of the program's own process, as `_use_workers_clock` returns it.
-        workers: summaries of the workers.
-    """
+    """Make findings on the causes, the fastest first, with the step at which all processes reach the limit together."""
     steps, grown_bytes = summary["steps"], max(0, summary["resident_growth_bytes"])
     # Only the gain of the workers is added: a forked worker shares its first pages with the program.
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)

@@ -27,9 +27,7 @@ from flatwater_watch.heap.walk import (
     release_objects_,
 )
 from flatwater_watch.meters.system_calls import monotonic, process_seconds, thread_seconds
-from flatwater_watch.thresholds import SHIPPED
-
-MEASURING = SHIPPED.measuring
+from flatwater_watch.thresholds import MEASURING
 
 SAMPLED_ITEMS, FEWER_SAMPLED_ITEMS = 24, 6
 """Items of a big container that are sampled; the second number if the first makes the walk long, as figures do."""
@@ -87,6 +85,8 @@ class Census(NamedTuple):
     """Number of objects that could not be read, by class and exception; objects below them are missing."""
     sampled_items: int = SAMPLED_ITEMS
     """Items of a big container that were sampled: estimates of items are compared only between equal samples."""
+    step: int = 0
+    """Step of the program at which it began."""
 
     def without_objects(self) -> "Census":
         """Return the census without references to objects of the program."""
@@ -101,6 +101,8 @@ class CensusInProgress:
     maximum_objects: int
     """Maximum number of objects to visit."""
     heap_walk: HeapWalk
+    step: int = 0
+    """Step of the program at which it began."""
     seconds: float = 0.0
     """Seconds of wall time that its slices have taken."""
     walk_done: bool = False
@@ -114,10 +116,6 @@ class CensusInProgress:
 def take_census(roots: Roots, *, maximum: int = 200_000) -> Census:
     """Walk the heap from the roots in one go, while the program stands still.
 
-    Args:
-        roots: roots of the walk.
-        maximum: maximum number of objects to visit, without single numbers and short texts.
-
     Returns:
         The holdings, with references to the containers.
     """
@@ -126,11 +124,14 @@ def take_census(roots: Roots, *, maximum: int = 200_000) -> Census:
     return census
 
 
-def begin_census(roots: Roots, *, maximum: int = 200_000, sample_fewer_items: bool = False) -> CensusInProgress:
+def begin_census(
+    roots: Roots, *, step: int = 0, maximum: int = 200_000, sample_fewer_items: bool = False
+) -> CensusInProgress:
     """Begin a census from the roots as they are now, without opening an object.
 
     Args:
         roots: roots of the walk.
+        step: step of the program now.
         maximum: maximum number of objects to visit, without single numbers and short texts.
         sample_fewer_items: whether `FEWER_SAMPLED_ITEMS` are sampled from the beginning, as the walk is known to be
             long.
@@ -141,7 +142,7 @@ def begin_census(roots: Roots, *, maximum: int = 200_000, sample_fewer_items: bo
             heap_walk = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
         else:  # a walk that reaches this limit begins again, with fewer items: see `_continue_census_`
             heap_walk = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
-        return CensusInProgress(roots, maximum, heap_walk)
+        return CensusInProgress(roots, maximum, heap_walk, step)
 
 
 def continue_census_(progress: CensusInProgress, seconds: float, step: int = 0) -> Census | None:
@@ -224,6 +225,7 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
         containers=containers,
         unread=dict(heap_walk.walk.unread_by_class),
         sampled_items=heap_walk.walk.sampled_items,
+        step=progress.step,
     )
 
 
@@ -332,16 +334,8 @@ def _make_holding(record: PathRecord) -> Holding:
     )
 
 
-class CompletedCensus(NamedTuple):
-    """A census that is done."""
-
-    step: int
-    """Step of the program at which it began."""
-    census: Census
-
-
-CensusListener = Callable[[int, Census], None]
-"""Callback for a census that is done: the step at which it began, and the census with its references."""
+CensusListener = Callable[[Census], None]
+"""Callback for a census that is done, with its references."""
 
 
 class CensusTaker:
@@ -370,8 +364,6 @@ class CensusTaker:
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
         """The census that is done, until it is reported."""
-        self._first_step = 0
-        """Step at which the census under way began."""
         self._process_seconds_at_last = 0.0
         """CPU seconds of the process at the end of the last census."""
         self._starts_with_few_items = False
@@ -395,7 +387,7 @@ class CensusTaker:
         libraries = tuple((path, holder) for path, holder in holders if holder is not None)  # not those that are gone
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
-    def advance_census_(self) -> CompletedCensus | None:
+    def advance_census_(self) -> Census | None:
         """Take this step's slice of the census under way, or of a new one; report a complete census, and return it.
 
         None while it is not complete, or if this step has no time for a slice.
@@ -403,9 +395,8 @@ class CensusTaker:
         if self.slice_seconds <= 0:
             return None
         if self._in_progress is None:
-            self._in_progress, self._first_step = (
-                begin_census(self.roots, sample_fewer_items=self._starts_with_few_items),
-                self._current_step(),
+            self._in_progress = begin_census(
+                self.roots, step=self._current_step(), sample_fewer_items=self._starts_with_few_items
             )
         self.run_slice_(self.slice_seconds)
         self.slice_seconds = 0.0
@@ -419,10 +410,10 @@ class CensusTaker:
         self.discard_()
         start_seconds = thread_seconds()
         with _pause_collector():  # the callback gets references to the containers
-            self._on_census(self._first_step, census)
+            self._on_census(census)
         self.last_cpu_seconds += thread_seconds() - start_seconds
         self._process_seconds_at_last = process_seconds()
-        return CompletedCensus(self._first_step, census)
+        return census
 
     def run_slice_(self, seconds: float) -> None:
         """Take a slice of the census under way, if any; once it is done, the next `advance_census_` returns it."""

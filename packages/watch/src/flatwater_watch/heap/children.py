@@ -155,7 +155,6 @@ def _open_opaque(_obj: object, _walk: Walk) -> OpenedObject:
 
 
 def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
-    """Open a text, bytes or a bytearray: its bytes and its length."""
     builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
     return OpenedObject("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
@@ -164,14 +163,12 @@ def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
 
 
 def _open_list(values: list[Any], walk: Walk) -> OpenedObject:
-    """Open a list: its bytes, and a sample of its items."""
     count = list.__len__(values)
     sample = list.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
     return open_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _open_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
-    """Open a tuple: its bytes, and a sample of its items."""
     count = tuple.__len__(values)
     sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
     return open_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
@@ -195,7 +192,6 @@ def _sample_deque(values: deque[Any], maximum: int) -> list[Any]:
 
 
 def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
-    """Open a set or a frozenset: its bytes, and a sample of its items."""
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     sample = read_stable(_sample_set, builtin, values, walk.sampled_items)
@@ -220,7 +216,7 @@ def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     entries = [part for key, value in pairs for part in (("[*]", value), ("[key]", key))]  # two children for each item
     if count <= walk.sampled_items:
         return OpenedObject("dict", size, count, parts=entries)
-    return OpenedObject("dict", size, count, sampled=entries, represented_items=count, children_per_item=2)
+    return OpenedObject("dict", size, count, sampled=entries, children_per_item=2)
 
 
 def _is_name(key: str) -> bool:
@@ -307,7 +303,6 @@ def _open_context_variable(variable: ContextVar[Any], walk: Walk) -> OpenedObjec
 
 
 def _task_contexts(walk: Walk) -> dict[int, Context]:
-    """Return the contexts of all tasks by their ids."""
     if walk.contexts is None:
         walk.contexts = {id(context): context for context in known_contexts()}
     return walk.contexts

@@ -132,14 +132,7 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     if count <= walk.sampled_items:  # all results were read
         return OpenedObject("cache", size, count, parts=result_parts + wrapped_part, capacity=capacity)
     return OpenedObject(
-        "cache",
-        size,
-        count,
-        parts=wrapped_part,
-        sampled=result_parts,
-        represented_items=count,
-        children_per_item=2,
-        capacity=capacity,
+        "cache", size, count, parts=wrapped_part, sampled=result_parts, children_per_item=2, capacity=capacity
     )
 
 

@@ -278,8 +278,7 @@ def foreign_opener(kind: type) -> Opener:
         children = gc.get_referents(obj) if gc.is_tracked(obj) else []
         if len(children) > MAXIMUM_LISTED:
             sample = children[evenly_spaced_slice(len(children), CHILD_SAMPLE_RATIO * walk.sampled_items)]
-            named_children = _named_by_class(sample)
-            return OpenedObject("object", size, len(children), sampled=named_children, represented_items=len(children))
+            return OpenedObject("object", size, len(children), sampled=_named_by_class(sample))
         # Classes, such as its own, are no parts.
         parts = _named_by_class(child for child in children if not issubclass(type(child), type))
         if not parts or _is_buffer(size, len(parts)):

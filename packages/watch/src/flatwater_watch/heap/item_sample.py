@@ -3,30 +3,25 @@
 A row is the number of an object in the walk's list of objects.
 """
 
+from dataclasses import dataclass, field
 
+
+@dataclass(eq=False, repr=False, slots=True)
 class ItemSample:
     """The sampled items of a big container; an entry of a dict is one item, with its key and its value."""
 
-    __slots__ = ("first_row", "item_bytes", "item_count", "items_by_row", "largest_part", "scale")
-
-    def __init__(self, sampled_count: int, item_count: int, first_row: int) -> None:
-        """Make a sample without bytes.
-
-        Args:
-            sampled_count: number of sampled items.
-            item_count: number of all items.
-            first_row: row that the walk gives to the first part of an item with a row of its own.
-        """
-        self.item_count = item_count
-        self.item_bytes = [0.0] * sampled_count
-        """Bytes of each sampled item."""
-        self.largest_part = 0.0
-        """Bytes of the largest part that was added."""
-        self.scale = 1.0
-        """Factor from the bytes of the sample to those of all items."""
-        self.first_row = first_row
-        self.items_by_row = list[int]()
-        """For `first_row` and each row after it, the number of the item to which the row belongs."""
+    item_count: int
+    """Number of all items."""
+    item_bytes: list[float]
+    """Bytes of each sampled item."""
+    first_row: int
+    """Row that the walk gives to the first part of an item with a row of its own."""
+    items_by_row: list[int] = field(default_factory=list)
+    """For `first_row` and each row after it, the number of the item to which the row belongs."""
+    largest_part: float = 0.0
+    """Bytes of the largest part that was added."""
+    scale: float = 1.0
+    """Factor from the bytes of the sample to those of all items."""
 
     def add(self, item: int, size: float) -> None:
         """Add the bytes of an item, or of a part of one."""
@@ -65,14 +60,7 @@ class ItemSample:
 
 
 def estimate_bytes(total: float, maximum: float, measured_count: int, item_count: int) -> float:
-    """Estimate the bytes of all items from those of the measured items.
-
-    Args:
-        total: bytes of the measured items.
-        maximum: bytes of the largest measured item.
-        measured_count: number of measured items.
-        item_count: number of all items.
-    """
+    """Estimate the bytes of all items from those of the measured items."""
     if measured_count < 2:  # noqa: PLR2004  one item stands for itself
         return total
     other_mean = (total - maximum) / (measured_count - 1)

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.containers import item_counter
-from flatwater_watch.heap.frozen import all_referrers, frozen_objects
 from flatwater_watch.heap.functions import Cache, newest_results
 from flatwater_watch.heap.locals import function_name
 from flatwater_watch.heap.raw import (
     full_name,
+    loaded_modules,
     made_in_c,
     named_entries,
     namespace,
@@ -34,9 +34,7 @@ from flatwater_watch.heap.raw import (
 from flatwater_watch.heap.roots import OWN_PACKAGES, Roots, user_modules
 from flatwater_watch.heap.view import OwnWeakref, evenly_spaced_slice
 from flatwater_watch.meters.system_calls import monotonic
-from flatwater_watch.thresholds import SHIPPED
-
-OWNING = SHIPPED.owning
+from flatwater_watch.thresholds import OWNING
 
 MINIMUM_ITEMS, MINIMUM_ITEMS_OF_MANY = 4, 64
 """Items from which on a container counts; the second number if there are very many objects."""
@@ -69,6 +67,15 @@ MINIMUM_SHARE = 0.01
 """Minimum share of the growth without an owner that all longer containers may explain, by a rough weight, for their
 holders to be looked for: each program has some, and two more censuses delay other findings. Unmeasured."""
 _OWN = frozenset(OWN_PACKAGES)
+
+
+_SKIPPED_TYPE_IDS = frozenset(map(id, (
+    types.BuiltinFunctionType, types.CellType, types.CodeType, types.FrameType, types.FunctionType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType, types.MethodType,
+    types.ModuleType, types.WrapperDescriptorType, classmethod, property, staticmethod,
+)))  # fmt: skip
+"""Ids of classes that are not searched for frozen objects: most objects are of these, and hardly any container that
+grows is held by them."""
 
 
 class ContainerLengths(NamedTuple):
@@ -121,6 +128,34 @@ def heap_lengths() -> ContainerLengths:
     lengths = {id(container): count for container, count in _containers_with_counts(frozen_objects())}
     ids = array("Q", sorted(lengths))  # "Q": unsigned, 64 bits
     return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
+
+
+def frozen_objects() -> list[Any]:
+    """Return the objects that `gc.freeze` hides from the collector's lists, as a server calls it before it forks.
+
+    They are those that modules reach without passing through functions; empty if nothing is frozen.
+    """
+    # Runs no code of the watched program.
+    if not gc.get_freeze_count():
+        return []
+    seen_ids = set(map(id, gc.get_objects()))
+    level: list[Any] = [sys.modules, *sys.modules.values()]
+    frozen: list[Any] = []
+    while level:  # without a limit, so that two searches find the same objects
+        children_by_id = {id(obj): obj for obj in gc.get_referents(*level) if id(type(obj)) not in _SKIPPED_TYPE_IDS}
+        level = [obj for obj_id, obj in children_by_id.items() if obj_id not in seen_ids and gc.is_tracked(obj)]
+        seen_ids.update(map(id, level))
+        frozen += level
+    # Objects that were made meanwhile, by this search or another thread, are not frozen: the collector lists them.
+    known_ids = set(map(id, gc.get_objects()))
+    return [obj for obj in frozen if id(obj) not in known_ids]
+
+
+def all_referrers(objects: list[Any], frozen: list[Any]) -> list[Any]:
+    """Return the objects that refer to any of `objects`, those of `frozen` included."""
+    # Runs no code of the watched program. The collector alone would leave frozen objects out.
+    ids = set(map(id, objects))
+    return gc.get_referrers(*objects) + [obj for obj in frozen if not ids.isdisjoint(map(id, gc.get_referents(obj)))]
 
 
 def grown_holders(
@@ -242,12 +277,7 @@ def _no_items(_obj: object) -> int:
 
 def _module_spaces() -> dict[str, dict[str, Any]]:
     """Return the namespace of each loaded module by the module's name."""
-    modules = list(sys.modules.items())  # a copy: other threads may import meanwhile
-    return {
-        name: namespace(module)
-        for name, module in modules
-        if type(name) is str and issubclass(type(module), types.ModuleType)
-    }
+    return {name: namespace(module) for name, module in loaded_modules().items()}
 
 
 def _mean_item_bytes(container: Any) -> int:
@@ -300,17 +330,9 @@ def _find_named_holders(
     *,
     spare_bytes: float,
 ) -> GrownHolders:
-    """Climb from containers, hop by hop through the objects that refer to them, until most have a named holder.
+    """Climb from containers, heaviest first, through the objects that refer to them, until most have a named holder.
 
     The climb ends when the others have at most `spare_bytes`, and after `MAXIMUM_PASSES` passes.
-
-    Args:
-        containers: containers without a name, heaviest first.
-        weights: bytes that each has gained.
-        namespace_names: names of modules and classes by the id of their namespaces.
-        user_names: names of the user's modules.
-        frozen: frozen objects.
-        spare_bytes: bytes whose holders need not be found.
     """
     holders, unnamed_indexes = dict[str, Any](), set(range(len(containers)))
     passed_by_id = {id(container): container for container in containers}
@@ -356,12 +378,6 @@ def _find_holder_paths(
 
     Of a namespace only values among `child_ids` are holders. The dict is empty for a user's module: the search ends
     here, as the census begins at it anyway. None says that the object has no path, so that the search goes on above it.
-
-    Args:
-        holder: namespace, function, generator or other object that refers to objects of `child_ids`.
-        namespace_names: names of modules and classes by the id of their namespaces.
-        user_names: names of the user's modules, whose globals are left out.
-        child_ids: ids of the objects from which the search has come to the holder.
     """
     name = namespace_names.get(id(holder))
     if name is not None:

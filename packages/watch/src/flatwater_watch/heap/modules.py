@@ -6,8 +6,8 @@ Such a module came after the first census, and has neither a file nor a spec, or
 import sys
 from types import ModuleType
 
-from flatwater_watch.heap.raw import named_entries, namespace, namespace_value, plain_text
-from flatwater_watch.heap.view import OPAQUE, OpenedObject, Walk, evenly_spaced_slice
+from flatwater_watch.heap.raw import loaded_modules, named_entries, namespace, namespace_value, plain_text
+from flatwater_watch.heap.view import OPAQUE, OpenedObject, Walk, evenly_spaced_slice, open_container
 
 _known_names: set[str] = set()
 """Names of the modules of the first census, and of those that were imported since."""
@@ -21,8 +21,7 @@ def runtime_modules() -> dict[str, ModuleType]:
     """Return the modules in `sys.modules` that were made at run time, by their names there, the newest last."""
     # Runs no code of the watched program.
     is_first_census = not _known_names
-    modules = list(sys.modules.items())  # a copy: other threads may import meanwhile
-    loaded = {name: module for name, module in modules if type(name) is str and issubclass(type(module), ModuleType)}
+    loaded = loaded_modules()
     for name in [name for name, module in _runtime_modules.items() if loaded.get(name) is not module]:
         del _runtime_modules[name]
     for name, module in loaded.items():
@@ -43,6 +42,11 @@ def runtime_modules() -> dict[str, ModuleType]:
     return _runtime_modules
 
 
+def known_runtime_modules() -> dict[str, ModuleType]:
+    """Return the modules that the last call of `runtime_modules` found, without a look at all modules."""
+    return _runtime_modules
+
+
 def is_runtime_file(file: str) -> bool:
     """Return whether a file is the code of modules that were made at run time."""
     return any(namespace_value(namespace(module), "__file__") == file for module in runtime_modules().values())
@@ -55,22 +59,17 @@ def imported_module_count() -> int:
 
 def open_modules(walk: Walk) -> OpenedObject:
     """Open `sys.modules`: the modules in it that were made at run time, or a sample of many."""
-    modules = list(runtime_modules().values())
-    entries = [("[*]", module) for module in modules[evenly_spaced_slice(len(modules), walk.sampled_items)]]
-    if len(modules) <= walk.sampled_items:
-        return OpenedObject("dict", 0, len(modules), entries)
-    return OpenedObject("dict", 0, len(modules), sampled=entries, represented_items=len(modules))
+    modules = list(known_runtime_modules().values())
+    sample = modules[evenly_spaced_slice(len(modules), walk.sampled_items)]
+    return open_container("dict", 0, len(modules), sample, walk)
 
 
 def open_module(module: ModuleType, _walk: Walk) -> OpenedObject:
     """Open a module that was made at run time: its globals, without special names. Other modules are not entered."""
     space = namespace(module)
     name = plain_text(namespace_value(space, "__name__"))
-    # Known names come first, as nearly all modules are imported ones, and the others are found by going over all.
-    is_imported = name in _known_names or (
-        sys.modules.get(name) is module and runtime_modules().get(name) is not module
-    )
-    if is_imported:
+    is_loaded = sys.modules.get(name) is module and known_runtime_modules().get(name) is not module
+    if name in _known_names or is_loaded:
         return OPAQUE
     parts = [(f".{key}", value) for key, value in named_entries(space) if not key.startswith("__")]
     return OpenedObject("object", object.__sizeof__(module) + dict.__sizeof__(space), len(parts), parts)

@@ -172,10 +172,28 @@ def callable_name(function: object) -> str:
     return class_name(type(function))
 
 
+def loaded_modules() -> dict[str, types.ModuleType]:
+    """Return the loaded modules by their names in `sys.modules`, where a few libraries put other objects."""
+    modules = list(sys.modules.items())  # a copy: other threads may import meanwhile
+    return {
+        name: module for name, module in modules if type(name) is str and issubclass(type(module), types.ModuleType)
+    }
+
+
 def module_namespace(name: str) -> dict[str, Any] | None:
     """Return the namespace of a loaded module; None if another object, or nothing, is in its place."""
     module = sys.modules.get(name)
     return namespace(module) if issubclass(type(module), types.ModuleType) else None  # type: ignore[arg-type]
+
+
+def _measure_refcount() -> int:
+    """Return the count that `getrefcount`, called by `map`, gives for an object that only a list holds."""
+    (count,) = map(sys.getrefcount, [object()])
+    return count
+
+
+LIST_REFCOUNT = _measure_refcount()
+"""The count of an object that only a list holds: `map`, which goes over the list, holds it too."""
 
 
 def thread_name(thread: Thread) -> str:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain, count, takewhile
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.locals import frame_locals, function_name
@@ -22,6 +22,7 @@ from flatwater_watch.heap.raw import (
     class_dict,
     count_values,
     instance_dict,
+    loaded_modules,
     module_namespace,
     named_entries,
     namespace,
@@ -97,12 +98,10 @@ def is_installed_command(file: str) -> bool:
 
 
 def _is_below_folder(path: str, folder: str) -> bool:
-    """Return whether a file's path lies below a folder."""
     return path.startswith(folder) and path[len(folder) :].startswith(_PATH_SEPARATORS)
 
 
 def _trainer_folders() -> list[str]:
-    """Return folders of the loaded packages of `TRAINER_PACKAGES`."""
     return [folder for package in TRAINER_PACKAGES for folder in _package_folders(package)]
 
 
@@ -130,9 +129,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     made_names = runtime_modules()
     # Packages of which some modules count as the user's, so that each of their modules is looked at.
     mixed_packages = {*OWN_PACKAGES, *(package.partition(".")[0] for package in roots.packages)}
-    for name, module in list(sys.modules.items()):
-        if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
-            continue
+    for name, module in loaded_modules().items():
         if name in made_names:
             continue
         names, top_package = namespace(module), name.partition(".")[0]
@@ -156,11 +153,6 @@ def _running_globals(
 
     If a profiler runs the program, the modules of both are named `__main__`: the program gets the name. Other globals
     whose name is taken get a free one, made from their file's.
-
-    Args:
-        roots: choice of roots, which decides whose code is the user's.
-        modules: namespaces of the user's modules by name.
-        known_ids: ids of the namespaces of all loaded modules.
     """
     spaces: dict[str, dict[str, Any]] = {}
     seen_ids = set(known_ids)
@@ -209,10 +201,6 @@ def root_groups(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
     and must not take over objects of the outer frames: each is a group, outermost first. A coroutine has the same paths
     while it runs and while it waits. Libraries come last: they own only objects that no root of the user's reaches.
-
-    Args:
-        roots: choice of roots, which decides whose frames are the user's.
-        modules: namespaces from `user_modules`.
     """
     # Runs no code of the watched program.
     _note_host_packages_(roots, modules)
@@ -309,10 +297,6 @@ def _note_host_packages_(roots: Roots, modules: Collection[str]) -> None:
     """Add the libraries that call the user's code, such as `_pytest`, to `_host_packages`.
 
     These are the libraries with calls on the main thread's stack that lie outside of the user's outermost call.
-
-    Args:
-        roots: choice of roots, which decides whose code is the user's.
-        modules: names of the user's modules.
     """
     # No variable may hold the innermost frame, which is this very one: a cycle, as in `running_frames`.
     calls = _stack_calls(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001  (the only way)

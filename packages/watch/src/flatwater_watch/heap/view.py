@@ -23,9 +23,7 @@ class OpenedObject(NamedTuple):
     parts: Sequence[Named] = ()
     """Children that count once each."""
     sampled: Sequence[Named] = ()
-    """Sampled children of a big container, which stand for those of `represented_items` items."""
-    represented_items: int = 0
-    """Number of items that `sampled` stands for; 0 if nothing is sampled."""
+    """Sampled children of a big container, which stand for those of all its items."""
     children_per_item: int = 1
     """Children of one item: an entry of a dict has two."""
     capacity: int | None = None
@@ -87,12 +85,12 @@ def open_container(  # noqa: PLR0917  (the fields of an opened object)
     kind: str, size: int, count: int, values: Iterable[Any], walk: Walk, capacity: int | None = None
 ) -> OpenedObject:
     """Return the opened form of a container with `count` items; `values` are all of them, or a sample."""
-    # Fields by place, as this runs for most objects of a heap: kind, size, length, parts, sampled, represented_items,
-    # children_per_item, capacity.
+    # Fields by place, as this runs for most objects of a heap: kind, size, length, parts, sampled, children_per_item,
+    # capacity.
     labelled_values = [("[*]", value) for value in values]
     if count <= walk.sampled_items:
-        return OpenedObject(kind, size, count, labelled_values, (), 0, 1, capacity)
-    return OpenedObject(kind, size, count, (), labelled_values, count, 1, capacity)
+        return OpenedObject(kind, size, count, labelled_values, (), 1, capacity)
+    return OpenedObject(kind, size, count, (), labelled_values, 1, capacity)
 
 
 def allocated_size(size: int) -> int:

@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.item_sample import ItemSample
-from flatwater_watch.heap.modules import runtime_modules
-from flatwater_watch.heap.raw import full_name, mro
+from flatwater_watch.heap.modules import known_runtime_modules
+from flatwater_watch.heap.raw import LIST_REFCOUNT, full_name, mro
 from flatwater_watch.heap.roots import Roots, root_groups, user_modules
 from flatwater_watch.heap.view import (
     OPAQUE,
@@ -37,62 +38,44 @@ MAXIMUM_DEPTH = 12
 """Hops from the root after which paths get no longer: so deep lies a chain of cells, not a place with a name."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PathRecord:
     """A path, with the containers that were found on it."""
 
-    __slots__ = (
-        "bytes",
-        "bytes_variance",
-        "capacity",
-        "chained_objects",
-        "children",
-        "depth",
-        "greatest_length",
-        "key",
-        "kind",
-        "length",
-        "longest_container",
-        "opened_count",
-        "parent",
-        "path",
-        "squared_length",
-        "step",
-        "usual_bytes",
-        "weight",
-    )  # fmt: skip
-
-    def __init__(self, path: str, parent: "PathRecord | None", key: tuple[str, int], depth: int) -> None:
-        """Make a record without a container.
-
-        Args:
-            path: readable path, as in `Holding.path`.
-            parent: record of the holder; None for a root.
-            key: last part of the path, and the id of the class.
-            depth: hops from the root.
-        """
-        self.path, self.parent, self.key, self.depth = path, parent, key, depth
-        self.longest_container: Any = None
-        """The container with the most items on this path, which stands for all: another one may be empty."""
-        self.greatest_length = 0
-        """Number of items in it."""
-        self.kind = ""
-        self.capacity: int | None = None
-        self.step = 0
-        """Step at which the first container was opened."""
-        self.length = 0.0
-        """Sum of the containers' lengths, weighted as below."""
-        self.squared_length = 0.0
-        """Sum of the squares of their lengths, weighted alike."""
-        self.opened_count = 0
-        """Number of containers that were opened."""
-        self.weight = 0.0
-        """Number of containers on this path, each weighted for the unseen containers that it represents."""
-        self.bytes = self.usual_bytes = self.bytes_variance = 0.0
-        """Bytes below all containers on this path, known when the walk is summed; those of the items of sampled ones,
-        without the largest; and the variance of both."""
-        self.chained_objects = 0.0
-        """Number of objects of a linked structure below its first one."""
-        self.children: dict[tuple[str, int], PathRecord] = {}
+    path: str
+    """Readable path, as in `Holding.path`."""
+    parent: "PathRecord | None"
+    """Record of the holder; None for a root."""
+    key: tuple[str, int]
+    """Last part of the path, and the id of the class."""
+    depth: int
+    """Hops from the root."""
+    longest_container: Any = None
+    """The container with the most items on this path, which stands for all: another one may be empty."""
+    greatest_length: int = 0
+    """Number of items in it."""
+    kind: str = ""
+    capacity: int | None = None
+    step: int = 0
+    """Step at which the first container was opened."""
+    length: float = 0.0
+    """Sum of the containers' lengths, weighted as below."""
+    squared_length: float = 0.0
+    """Sum of the squares of their lengths, weighted alike."""
+    opened_count: int = 0
+    """Number of containers that were opened."""
+    weight: float = 0.0
+    """Number of containers on this path, each weighted for the unseen containers that it represents."""
+    bytes: float = 0.0
+    """Bytes below all containers on this path, known when the walk is summed."""
+    usual_bytes: float = 0.0
+    """Bytes of the items of sampled containers, without the largest."""
+    bytes_variance: float = 0.0
+    """Variance of `bytes`, as a sample is not all."""
+    chained_objects: float = 0.0
+    """Number of objects of a linked structure below its first one."""
+    children: "dict[tuple[str, int], PathRecord]" = field(default_factory=dict)
+    """Records of the children by their keys."""
 
 
 def add_child_record_(name: str, kind: type, parent: PathRecord) -> PathRecord:
@@ -184,7 +167,7 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
     """
     # Runs no code of the watched program.
     modules = user_modules(roots)
-    user_names = {*modules, *runtime_modules()}  # a module that was made at run time is the user's data
+    user_names = {*modules, *known_runtime_modules()}  # a module that was made at run time is the user's data
     walk = Walk(
         sampled_items=sampled_items,
         is_user_class=lambda cls: full_name(cls)[0] in user_names,
@@ -227,16 +210,7 @@ def _append_roots_(heap_walk: HeapWalk, group: Iterable[Named]) -> None:
 def _append_row_(  # noqa: PLR0917  (a row)
     heap_walk: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
 ) -> None:
-    """Append a row to all columns of a walk but `sizes`.
-
-    Args:
-        heap_walk: the walk.
-        obj: the object.
-        holder: row of its holder; -1 for a root.
-        record: record of its path.
-        mark: `SAMPLED`, `FOLDED`, both or 0.
-        weight: number of objects for which it stands, itself included.
-    """
+    """Append a row to all columns of a walk but `sizes`."""
     heap_walk.objects.append(obj)
     heap_walk.holders.append(holder)
     heap_walk.path_records.append(record)
@@ -269,9 +243,7 @@ def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
                 _append_children_(heap_walk, row, opened_object.parts)
             if opened_object.sampled:
                 sampled_count = len(opened_object.sampled) // opened_object.children_per_item
-                heap_walk.samples[row] = ItemSample(
-                    sampled_count, opened_object.represented_items, first_row=len(objects)
-                )
+                heap_walk.samples[row] = ItemSample(opened_object.length, [0.0] * sampled_count, first_row=len(objects))
                 _append_sampled_children_(heap_walk, row, opened_object.sampled, opened_object.children_per_item)
         row += 1
         if row >= clock_row:
@@ -282,14 +254,7 @@ def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
 
 
 def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened_object: OpenedObject) -> None:
-    """Add an opened object to the record of its path; a folded object only lengthens the record's chain.
-
-    Args:
-        heap_walk: the walk.
-        row: row of the object.
-        obj: the object.
-        opened_object: the object, opened.
-    """
+    """Add an opened object to the record of its path; a folded object only lengthens the record's chain."""
     weight, record = heap_walk.weights[row], heap_walk.path_records[row]
     path = record.path
     first_record = heap_walk.records.setdefault(path, record)
@@ -345,12 +310,6 @@ def _append_sampled_children_(
     """Append a row for each sampled child of a big container, weighted for the items that it represents.
 
     The bytes of atoms are added to the container's sample at once.
-
-    Args:
-        heap_walk: the walk.
-        row: row of the container.
-        sampled_children: its sampled children, item by item.
-        children_per_item: number of children of each item.
     """
     holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
@@ -391,6 +350,25 @@ def _mark_seen_and_weigh_(walk: Walk, obj: Any, kind: type) -> int:
     return TO_BE_OPENED
 
 
+PATH_SAMPLED_ITEMS, MAXIMUM_PATH_OBJECTS = 8, 3000
+"""Sampled items of a big container, and maximum objects, of a walk for a path: it takes 30 ms, and is not taken in
+slices."""
+
+
+def find_path(roots: Roots, object_id: int, kind: type) -> str:
+    """Return the path of an object that was met in running code, by its id and class.
+
+    It is empty if the object is not among those near the roots.
+    """
+    # Runs no code of the watched program.
+    roots = roots._replace(must_open_ids=frozenset({object_id}))
+    heap_walk = begin_walk(roots, sampled_items=PATH_SAMPLED_ITEMS, maximum=MAXIMUM_PATH_OBJECTS)
+    continue_walk_(heap_walk, inf)
+    # The class too, as the object may have gone since it was met, and another may have its id.
+    rows = zip(heap_walk.objects, heap_walk.path_records, strict=True)
+    return next((record.path for obj, record in rows if id(obj) == object_id and type(obj) is kind), "")
+
+
 # --- between two slices ---
 
 
@@ -409,7 +387,7 @@ def release_objects_(heap_walk: HeapWalk) -> None:
     begin = heap_walk.next_row_to_check if goes_on else opened_rows  # again from the first row that waits
     # The count is read by C code under `map`: a loop variable would be one more reference.
     for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
-        if count <= _SOLE_REFCOUNT and not _is_made_by_walk(objects[row]):
+        if count <= LIST_REFCOUNT and not _is_made_by_walk(objects[row]):
             objects[row] = None
     heap_walk.released_rows = opened_rows
     heap_walk.rows_at_release = len(objects)
@@ -471,12 +449,6 @@ def _is_made_by_walk(obj: object) -> bool:
     return type(obj) is OwnWeakref or type(obj) is Graph
 
 
-def _measure_refcount() -> int:
-    """Return what `getrefcount` under `map` counts for an object that only a list holds."""
-    (count,) = map(sys.getrefcount, [object()])
-    return count
-
-
 def _measure_nested_refcount() -> int:
     """Return what `_count_references` counts for an object that only a record holds, if a function passes it on."""
     # Measured, not written down: how many references a call adds differs between versions of CPython.
@@ -489,4 +461,4 @@ def _measure_nested_refcount() -> int:
     return count_nested(record.longest_container)
 
 
-_SOLE_REFCOUNT, _SOLE_NESTED_REFCOUNT = _measure_refcount(), _measure_nested_refcount()
+_SOLE_NESTED_REFCOUNT = _measure_nested_refcount()

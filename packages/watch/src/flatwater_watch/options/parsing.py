@@ -148,14 +148,7 @@ def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_
 def _dataclass_spec(
     info: StructTypeInfo, interface: type[Any], last_fields: Collection[str], *, shows_help: bool
 ) -> StructConstructorSpec | None:
-    """Describe a dataclass for tyro; return None for other types.
-
-    Args:
-        info: the type, and the instance whose values are the defaults.
-        interface: class of the command.
-        last_fields: fields of `interface` that come last in the help.
-        shows_help: whether the help is asked for; else tables have none.
-    """
+    """Describe a dataclass for tyro; return None for other types."""
     if not is_dataclass(info.type):
         return None
     hints = get_type_hints(info.type, include_extras=True)
@@ -197,14 +190,7 @@ def _field_spec(
 
 
 def _add_markers(kind: Any, field: Field[Any], default: object, *, is_in_table: bool) -> Any:  # noqa: ANN401  (types)
-    """Add the markers to the type of a field by which tyro hides it, or leaves out words of its help.
-
-    Args:
-        kind: type of the field.
-        field: the field.
-        default: its default.
-        is_in_table: whether the field is a setting, not a command's own option.
-    """
+    """Add the markers to the type of a field by which tyro hides it, or leaves out words of its help."""
     has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
     if field.metadata or has_one_choice:  # a hidden field, see `plain.HIDDEN_FIELD`, or nothing to choose
         kind = Annotated[kind, tyro.conf.Suppress]

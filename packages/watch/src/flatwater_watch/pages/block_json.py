@@ -98,7 +98,6 @@ def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _class_name_in_files(kind: type) -> str:
-    """Return the name that a class of blocks has in files."""
     return _CLASS_NAMES_IN_FILES.get(kind.__name__, kind.__name__)
 
 
@@ -130,11 +129,6 @@ def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSO
 
 def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
     """Convert JSON to a literal, a sequence or a tuple.
-
-    Args:
-        content: the JSON.
-        origin: generic type without its arguments, such as `tuple`.
-        kinds: arguments of the type: values of the literal, or types of the items.
 
     Raises:
         ValueError: the content does not fit.
@@ -219,7 +213,6 @@ def _build_block(kind: type[Any], content: object) -> object:
 
 @cache
 def _field_types(name: str) -> Mapping[str, Any]:
-    """Return the types of the fields of a block's class, by field."""
     kind: Any = KINDS[name]
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}

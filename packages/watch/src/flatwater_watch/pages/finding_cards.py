@@ -27,12 +27,7 @@ def is_grave(finding: Finding) -> bool:
 
 
 def _finding_card(finding: Finding, remark: str) -> Card:
-    """Make the card of a finding, without facts that have no text.
-
-    Args:
-        finding: a finding.
-        remark: text on when it was found, which may be empty.
-    """
+    """Make the card of a finding, without facts that have no text."""
     low, high = (short_bytes(bound) for bound in finding.interval)
     growth = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
     descriptions = [finding.what, *([growth] if VERDICTS[finding.verdict].is_of_bytes else [])]

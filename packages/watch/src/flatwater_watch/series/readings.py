@@ -9,9 +9,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from flatwater_watch.series.slope import Series, Slope, robust_slope, thin_evenly
-from flatwater_watch.thresholds import SHIPPED
-
-CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
+from flatwater_watch.thresholds import CASE, DRIFT
 
 POINTS_JUDGED_ALWAYS = 20
 """Number of readings at which all series are judged."""
@@ -80,7 +78,7 @@ class Growth(NamedTuple):
     """Resident bytes at which the process must stop; None if that is not known."""
     whole: Slope
     """Slope of the resident bytes."""
-    unit: str
+    unit: str = "round"
     """Unit of a step, such as `boundary`, `round` or `second`."""
 
 
@@ -182,10 +180,10 @@ class ReadingHistory:
         begin = bisect_left(series.steps, first_step)
         return any(earlier - later >= minimum for earlier, later in pairwise(series.values[begin:]))
 
-    def growth(self, reading: Reading, unit: str) -> Growth:
-        """Return the growth of the whole process up to a reading; `unit` is the name of a step."""
+    def growth(self, reading: Reading) -> Growth:
+        """Return the growth of the whole process up to a reading."""
         slope = recent_slope(self.resident)
-        return Growth(step=reading.step, resident=reading.resident, limit=reading.limit, whole=slope, unit=unit)
+        return Growth(step=reading.step, resident=reading.resident, limit=reading.limit, whole=slope)
 
 
 def recent_slope(series: Series) -> Slope:

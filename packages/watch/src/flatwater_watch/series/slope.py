@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 from flatwater_watch.heap.raw import count_values
 from flatwater_watch.medians import median, median_low, normal_deviations
-from flatwater_watch.thresholds import SHIPPED
-
-DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
+from flatwater_watch.thresholds import DRIFT, FILLING
 
 MAXIMUM_POINTS = 200
 """Maximum points of a series, which is thinned beyond: a slope takes time with the square of the points."""
@@ -31,6 +29,10 @@ class Slope(NamedTuple):
     """Upper bound of the slope."""
     span: float = 0.0
     """Number of steps over which it was measured."""
+
+    def unexplained_part(self, rate: float) -> "Slope":
+        """Return the slope of what is left beside a rate that is explained; its lower bound is 0 or more."""
+        return Slope(per_step=self.per_step - rate, low=max(0.0, self.low - rate), high=self.high - rate)
 
 
 @dataclass(eq=False, repr=False)
@@ -55,11 +57,6 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
 
     Outliers in up to 29 % of the points do not move the median far. The bounds are the slopes whose ranks lie z·s/2
     below and above the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
-
-    Args:
-        steps: steps at which the values were read, not all equal.
-        values: values, one for each step.
-        confidence: confidence of the interval.
     """
     steps, values = thin_evenly(steps), thin_evenly(values)
     n = len(steps)
@@ -113,14 +110,7 @@ def drift_slope(
 
 
 def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: float, confidence: float) -> Slope | None:
-    """Return the slope of a window of readings; None unless it rises all along, beyond noise, without slowing down.
-
-    Args:
-        steps: steps at which the values were read, ascending.
-        values: values, one for each step.
-        minimum: minimum rise within the window, in the unit of the values.
-        confidence: confidence of the slope's interval, whose lower bound must be positive.
-    """
+    """Return the slope of a window of readings; None unless it rises all along, beyond noise, without slowing down."""
     steps, values = thin_evenly(steps, DRIFT.judged_points), thin_evenly(values, DRIFT.judged_points)
     if not _rises_throughout(values, minimum):  # the cheap condition first
         return None

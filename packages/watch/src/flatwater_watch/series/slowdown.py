@@ -19,9 +19,7 @@ from flatwater_watch.series.slope import (
     robust_slope,
     thin_evenly,
 )
-from flatwater_watch.thresholds import SHIPPED
-
-DRIFT, SLOWER = SHIPPED.drift, SHIPPED.slower
+from flatwater_watch.thresholds import DRIFT, SLOWER
 
 
 class Slowdown(NamedTuple):
@@ -74,12 +72,7 @@ def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowd
 
 
 def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
-    """Return the mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps.
-
-    Args:
-        steps: steps at which readings were taken, ascending, not always equally far apart.
-        costs: mean CPU seconds per step, each since the reading before.
-    """
+    """Return the mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps."""
     seconds = (cost * (end - begin) for cost, (begin, end) in zip(costs[1:], pairwise(steps), strict=True))
     seconds_at_reading = [0.0, *accumulate(seconds)]
 
