@@ -38,6 +38,7 @@ from flatwater.state.tree import leaves
 from flatwater.trainers.loop import Phase, train_
 from flatwater_trading.recipe.run import ErlRun, compose
 from flatwater_trading.training.batch_sizes import window_bytes
+from flatwater_trading.training.executor import LocalTileExecutor
 
 PASSES = 10
 """Times that an update reads or writes its observations at least: gathered three times, and read seven times."""
@@ -116,8 +117,9 @@ def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
 
 def judge(run: ErlRun, tiles: int) -> None:
     """Compute what `validate` does, whose last step also crowns the champion, for which it reads a number."""
+    executor = LocalTileExecutor(run.trainer.setup, run.trainer.run)
     for tile in range(tiles):
-        run.trainer.executor.validate(tile)
+        executor.validate(tile)
 
 
 def waits_in(work: Callable[[], object]) -> str:

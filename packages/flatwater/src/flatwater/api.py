@@ -56,6 +56,7 @@ from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater.runs.trust import load_settings
 from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater_watch.errors import ConfigError, Terminated
+from flatwater_watch.events.background import say_nothing
 from flatwater_watch.files.output import PAGE_OUTPUT, check_output, replace_output
 from flatwater_watch.pages.blocks import Paragraph, Piece
 from flatwater_watch.pages.document import fragment
@@ -344,7 +345,7 @@ def evaluate(
     with _restore_threads(), trust_code(trust), hand_over_env(env):
         file = None if video is None else Path(video)
         return evaluate_run(
-            place, holdout=holdout, say=lambda _: None, video=file, video_episodes=video_episodes, **changes
+            place, holdout=holdout, say=say_nothing, video=file, video_episodes=video_episodes, **changes
         )
 
 
@@ -366,7 +367,7 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
     if page is not None:
         check_output("page =", Path(page), PAGE_OUTPUT)
     places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
-    comparison = compare_named([*map(str, places)], lambda _line: None)
+    comparison = compare_named([*map(str, places)], say_nothing)
     if page is not None:
         html = comparison.draw_page(datetime.now().astimezone())
         replace_output(Path(page), html.encode(errors="replace"), PAGE_OUTPUT)
@@ -405,8 +406,7 @@ def _load_policy(run: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise ConfigError(
             f"{run}: a run of `{recipe.name}` cannot be loaded, only evaluated. Use evaluate({str(run)!r})"
         )
-    composed_run, _manifest = restore_run(config, folder, say=lambda _line: None)
-    return recipe.policy(composed_run, folder)
+    return recipe.policy(restore_run(config, folder, say_nothing)[0], folder)
 
 
 def export(run: TrainedRun | Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:

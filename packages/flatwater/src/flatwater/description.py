@@ -19,10 +19,10 @@ from flatwater.metrics.short_numbers import (
     whole_share,
 )
 from flatwater.metrics.table_layout import Column, TableLayout
-from flatwater.recipe import SECTIONS, Headline, Number, Recipe
+from flatwater.recipe import SECTIONS, Headline, Number, Recipe, check_formats
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.json_values import convert_to_type, parse_json
-from flatwater_watch.format_strings import check_format, fill_format
+from flatwater_watch.format_strings import fill_format
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MAXIMUM_BYTES = 256 << 10
@@ -190,15 +190,7 @@ def _require_showable(description: Description) -> None:
     for live_number in description.glance:
         if live_number.way not in NUMBER_FORMATS:
             raise ValueError(f"{short_repr(live_number.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
-    # A folder's format strings may be anybody's: in `str.format` a field such as {0.__class__} reaches into objects.
-    # The title names values of the result, `{days}`; all others have one value, `{}`.
-    check_format(description.title, has_names=True)
-    for form in (
-        description.headline.form,
-        description.headline.comparison_form,
-        *(number.form for number in description.numbers),
-    ):
-        check_format(form, has_names=False)
+    check_formats(description.title, description.headline, description.numbers)
 
 
 def _shown_texts(description: Description) -> Iterator[str]:
@@ -214,9 +206,5 @@ def _shown_texts(description: Description) -> Iterator[str]:
     )
     yield from (text for pair in description.curves.items() for text in pair)
     yield from description.context_fields
-    number_specs: tuple[Headline | Number | LiveNumber, ...] = (
-        description.headline,
-        *description.numbers,
-        *description.glance,
-    )
-    yield from (text for spec in number_specs for text in astuple(spec))  # all their fields are texts
+    specs: tuple[Number | LiveNumber, ...] = (description.headline, *description.numbers, *description.glance)
+    yield from (text for spec in specs for text in astuple(spec))  # all their fields are texts

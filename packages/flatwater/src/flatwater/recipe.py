@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from flatwater.metrics.jsonl import MAXIMUM_ROUNDS
 from flatwater.named_imports import GIVEN_PERMIT, Permit, find_object
 from flatwater.plugins import group_faults, group_rows, load_named_object, load_row
 from flatwater_watch.errors import ConfigError
@@ -24,9 +25,6 @@ if TYPE_CHECKING:  # `flatwater --help` imports this module, and must not wait f
     from flatwater.rundir.layout import RunFolder
     from flatwater.runs.config import RunConfig
     from flatwater.runs.run import Run
-
-MAXIMUM_ROUNDS = 1 << 53
-"""Largest number of rounds; above it, floats do not hold every whole number."""
 
 
 def lazy_function(place: str) -> Callable[..., Any]:
@@ -71,22 +69,27 @@ RETURN_NUMBERS = tuple(
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The one number that a result is judged by."""
+class Headline(Number):
+    """The one number that a result is judged by, in the row of the trained policy."""
 
-    title: str
-    key: str
-    """Name of the number in the row of the trained policy."""
-    form: str
-    """Format string by which it is written, such as `{:.2f}`."""
     against: str
     """Name of the player, in result.json, whose number it is compared with."""
     comparison_form: str
     """Format string of that comparison, such as `against {:.2f}`: it gets that player's number."""
 
-    def write(self, value: float) -> str:
-        """Return the number as a text."""
-        return write_value(self.form, value)
+
+def check_formats(title: str, headline: Headline, numbers: Iterable[Number]) -> None:
+    """Refuse format strings that have more than plain fields, or fields other than they get.
+
+    The title gets the fields of result.json by name, `{days}`; every other format string gets one number, as `{}`.
+    A run folder may be anybody's: in `str.format` a field such as {0.__class__} reaches into objects.
+
+    Raises:
+        ValueError: a format string does not fit.
+    """
+    check_format(title, has_names=True)
+    for form in (headline.form, headline.comparison_form, *(number.form for number in numbers)):
+        check_format(form, has_names=False)
 
 
 @dataclass(frozen=True)
@@ -192,10 +195,7 @@ class Recipe:
             ConfigError: a format string does not fit, or there are no curves.
         """
         try:
-            # The title has fields of result.json by name; every other format string has one number, as `{}`.
-            check_format(self.title, has_names=True)
-            for form in (self.headline.form, self.headline.comparison_form, *(number.form for number in self.numbers)):
-                check_format(form, has_names=False)
+            check_formats(self.title, self.headline, self.numbers)
         except ValueError as error:
             raise ConfigError(f"recipe {short_repr(self.name)}: {error}") from error
         if not self.curves:

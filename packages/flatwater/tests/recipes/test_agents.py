@@ -220,7 +220,7 @@ def test_what_an_agent_has_not_is_refused(options: list[str], said: str) -> None
 def test_a_target_that_would_hardly_move_is_refused() -> None:
     """Who gives `target_update_interval` of another library alone has a copy in mind."""
     read = command_class(("train", "dqn")).read
-    with pytest.raises(ConfigError, match=r"learner\.tau = 0\.005: must be 1, which copies"):
+    with pytest.raises(ConfigError, match=r"learner\.tau = 0\.005: expected 1, which copies"):
         read("train dqn", ["--learner.target-every", "250"])
     settings = read("train dqn", ["--learner.target-every", "250", "--learner.tau", "1"]).settings()
     assert (settings.learner.tau, settings.learner.target_every) == (1, 250)

@@ -204,7 +204,7 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
         ("own_nets:not_a_module", "expected a torch.nn.Module"),
         ("own_nets:Eyes", "raised"),
         ("own_nets:Nothing", "cannot be imported"),
-        ("resnet", "must be nature, impala or package.module:Class"),
+        ("resnet", "expected nature, impala or package.module:Class"),
     ],
 )
 def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(

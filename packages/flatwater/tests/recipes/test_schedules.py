@@ -117,7 +117,7 @@ def test_a_resumed_run_keeps_the_end_of_its_schedules(tmp_path: Path, monkeypatc
             {"learner": {"clip_schedule": f"{__name__}:nobody"}},
             "learner.clip_schedule = .*: it cannot",
         ),
-        ("grow", {"learner": {"lr_schedule": "linear"}}, "learner.cooling = 60: must be 0 with learner.lr_schedule"),
+        ("grow", {"learner": {"lr_schedule": "linear"}}, "learner.cooling = 60: expected 0 with learner.lr_schedule"),
     ],
 )
 def test_what_is_no_schedule_is_refused_with_the_plan(recipe: str, settings: dict[str, Any], message: str) -> None:

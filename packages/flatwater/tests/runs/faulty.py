@@ -17,7 +17,7 @@ from rich.console import Console
 from small_runs import TINY
 
 from flatwater.cli.main import command_class
-from flatwater.mirror.opening import NullMirror
+from flatwater.mirror.uploader import NoMirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
 from flatwater.runs.callbacks import NO_CALLBACKS
@@ -45,7 +45,7 @@ def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
             run,
             RunEvents(Console(file=nowhere)),
             is_new=True,
-            mirror=NullMirror(),
+            mirror=NoMirror(),
             callbacks=NO_CALLBACKS,
         )
     lines = run.findings.read_text().splitlines() if run.findings.exists() else []

@@ -14,7 +14,7 @@ from small_runs import TINY
 
 from flatwater.cli.main import command_class
 from flatwater.config.toml import dumps_config
-from flatwater.mirror.opening import NullMirror
+from flatwater.mirror.uploader import NoMirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
 from flatwater.runs.callbacks import NO_CALLBACKS
@@ -47,7 +47,7 @@ def main(folder: Path, seed: int, kind: str) -> int:
     # Resumed without the fault, and with all the memory that there is.
     run.config.write_text(dumps_config(replace(config, budget=None)))
     events = RunEvents(Console(width=100))
-    ended = train(composition, run, events, is_new=True, mirror=NullMirror(), callbacks=NO_CALLBACKS)
+    ended = train(composition, run, events, is_new=True, mirror=NoMirror(), callbacks=NO_CALLBACKS)
     return ended.exit_code
 
 

@@ -20,7 +20,7 @@ from small_runs import TINY_GROW
 
 from flatwater.cli.main import command_class
 from flatwater.envs.growing.pool import build_envs, pool_host
-from flatwater.mirror.opening import NullMirror
+from flatwater.mirror.uploader import NoMirror
 from flatwater.recipes.grow.run import GrowRun, compose
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
@@ -48,7 +48,7 @@ def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
         run = replace(run, trainer=replace(run.trainer, phases=(*run.trainer.phases, planted)))
     files = create_folder(folder, "grow")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        train(run, files, RunEvents(Console(file=nowhere)), is_new=True, mirror=NullMirror())
+        train(run, files, RunEvents(Console(file=nowhere)), is_new=True, mirror=NoMirror())
     found = files.findings.read_text().splitlines() if files.findings.exists() else []
     ledger = [json.loads(line) for line in files.ledger.read_text().splitlines()]
     sys.stdout.write(

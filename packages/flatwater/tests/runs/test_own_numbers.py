@@ -139,7 +139,7 @@ def test_what_a_callback_raises_finds_the_round_recorded(tmp_path: Path) -> None
             "--info-keys depth",
             "environment heights:Hill: expected a number as 'depth' .* got 'height', 'is_success', 'w",
         ),
-        ("--info-keys height height", "info_keys = .* must be keys of an info in plain text, .*, each once"),
+        ("--info-keys height height", "info_keys = .* expected keys of an info in plain text, .*, each once"),
     ],
 )
 def test_what_cannot_be_logged_is_told(option: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

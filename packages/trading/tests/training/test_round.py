@@ -20,7 +20,6 @@ from flatwater_trading.market.results import fitness
 from flatwater_trading.market.simulator import build_simulator
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training.play import play_slices_
-from flatwater_trading.training.round import evolve_generation_
 
 Composed = Callable[..., ErlRun]
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
@@ -146,14 +145,14 @@ def test_the_champion_is_chosen_on_validation_not_on_fitness(compose_run: Compos
 def test_the_population_keeps_its_size_through_champion_injection(compose_run: Composed) -> None:
     """The original lost a member at each injection."""
     composition = compose_run({"evolution.champion_injection": 2, "learner.algorithm": "ddpg", "seed": 1})
-    run, setup = composition.trainer.run, composition.setup
+    run = composition.trainer.run
     shape, injected = run.learner.actor.shape, []
     for generation in range(6):
         run.progress.round = generation
         phase_(composition.trainer, "evaluate")
         phase_(composition.trainer, "validate")
         champion, weakest = run.learner.actor[-1].clone(), int(run.scores.fitness.argmin())
-        evolve_generation_(setup, run, composition.trainer.executor)
+        composition.trainer.phases[-1].step_(0)
         assert run.learner.actor.shape == shape == (5, shape[1])
         assert len({*run.lineage.ids[:-1].tolist()}) == 4, "every member is someone else"
         assert torch.equal(run.learner.actor[-1], champion)
@@ -171,7 +170,7 @@ def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(train_run
     actor, moments = run.learner.actor.clone(), run.learner.actor_adam.exp_avg.clone()
     elite = run.scores.fitness.argsort(descending=True)[:2]  # 37.5 % of 4, rounded
     assert moments[elite].abs().sum(1).min() > 0
-    evolve_generation_(composition.setup, run, composition.trainer.executor)
+    composition.trainer.phases[-1].step_(0)
     replaced = [n for n in range(4) if n not in elite.tolist()]
     assert torch.equal(run.learner.actor[elite], actor[elite])
     assert torch.equal(run.learner.actor_adam.exp_avg[elite], moments[elite])

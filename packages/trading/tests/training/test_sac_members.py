@@ -7,7 +7,6 @@ import torch
 
 from flatwater.algorithms.sac import SacMembers
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.training.round import evolve_generation_
 
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
@@ -17,7 +16,7 @@ Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 @pytest.mark.parametrize("account", [False, True])
 def test_children_blend_their_parents_temperatures(account: object, train_run: Trained) -> None:
     composition, rounds = train_run(2, {"learner.algorithm": "sac", "env.account_observation": account})
-    setup, run = composition.setup, composition.trainer.run
+    run = composition.trainer.run
     learner = run.learner
     assert isinstance(learner, SacMembers)
     assert learner.tally.updates > 0
@@ -27,7 +26,7 @@ def test_children_blend_their_parents_temperatures(account: object, train_run: T
     run.scores.fitness.copy_(torch.tensor([4.0, 3.0, 2.0, 1.0]))
     elites, actor = learner.log_temperature[:2].clone(), learner.actor.clone()
 
-    evolve_generation_(setup, run, composition.trainer.executor)
+    composition.trainer.phases[-1].step_(0)
 
     replaced = (learner.actor[:4] != actor[:4]).any(1)
     assert replaced.any()

@@ -81,10 +81,10 @@ def require(holds: bool, field: str, value: object, expected: str) -> None:
         holds: whether the value is as expected.
         field: name of the field, as the user writes it.
         value: value of the field, which the message shows shortened.
-        expected: expected value in words, to follow "must be".
+        expected: expected value in words, to follow "expected".
 
     Raises:
         ConfigError: `holds` is false; the message names the field, its value and the expected one.
     """
     if not holds:
-        raise ConfigError(f"{field} = {short_repr(value)}: must be {expected}")
+        raise ConfigError(f"{field} = {short_repr(value)}: expected {expected}")

@@ -4,7 +4,7 @@ They stand apart from the algorithms because the command line reads them, and mu
 An algorithm of your own is named by where it is, and its settings stand in the table `own`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -330,13 +330,7 @@ class AlgorithmConfig:
         """
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]  # one for each algorithm
         if self.settings_field not in tables:
-            names = [*tables, *group_rows("algorithms")]
-            quoted_names = ", ".join(f'"{name}"' for name in names)
-            raise ConfigError(
-                f"learner.algorithm = {short_repr(self.algorithm)}: expected one of {quoted_names}, or "
-                f"package.module:NAME of your algorithm."
-                f"{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
-            )
+            raise unknown_algorithm(self.algorithm, tables)
         for name in tables:
             if name != self.settings_field:
                 refuse_given_settings(
@@ -346,6 +340,16 @@ class AlgorithmConfig:
                     f"'{name}', or leave it out",
                 )
         self.own.check_together(f"learner.{self.settings_field}")
+
+
+def unknown_algorithm(name: str, shipped_names: Sequence[str]) -> ConfigError:
+    """Return the error for a name that stands for none of these algorithms, nor for one of an installed package."""
+    names = [*shipped_names, *group_rows("algorithms")]
+    quoted_names = ", ".join(f'"{known_name}"' for known_name in names)
+    return ConfigError(
+        f"learner.algorithm = {short_repr(name)}: expected one of {quoted_names}, or package.module:NAME of your "
+        f"algorithm.{did_you_mean(name, names)}{group_faults('algorithms')}"
+    )
 
 
 def custom_algorithm_class(base_class: Any, name: str, finder_path: str) -> type[Any]:  # noqa: ANN401  (a class of settings)

@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from flatwater.algorithms.config import CheckedSettings, Ramp, custom_algorithm_class, custom_algorithm_place
+from flatwater.algorithms.config import (
+    CheckedSettings,
+    Ramp,
+    custom_algorithm_class,
+    custom_algorithm_place,
+    unknown_algorithm,
+)
 from flatwater.config.code import Code
-from flatwater.config.convert import did_you_mean
-from flatwater.plugins import group_faults, group_rows
 from flatwater.user_code import is_flatwater_module
-from flatwater_watch.errors import ConfigError, require
+from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Count, OptionalNumber, Rate, Share, Weight
 from flatwater_watch.options.declare import config, refuse_given_settings
-from flatwater_watch.sanitize import short_repr
 
 Passes = Annotated[int, Bounds(0, 1 << 20)]
 """A number of epochs or minibatches; 0 leaves the choice to the recipe, which knows the observations."""
@@ -214,12 +217,7 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         has_own_table = "own" in {f.name for f in fields(self)}
         # A user's algorithm has a table `own`, which `__variant__` adds; the only other algorithm is PPO.
         if is_custom != has_own_table or not (is_custom or self.algorithm == "ppo"):
-            names = ["ppo", *group_rows("algorithms")]
-            quoted = ", ".join(f'"{name}"' for name in names)
-            raise ConfigError(
-                f"learner.algorithm = {short_repr(self.algorithm)}: expected one of {quoted}, or package.module:NAME "
-                f"of your algorithm.{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
-            )
+            raise unknown_algorithm(self.algorithm, ["ppo"])
         self.own.check_together(self.table)
 
 

@@ -6,17 +6,19 @@ without its shards.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
 from flatwater.checkpoints.verification import (
+    ShardReader,
     VerifiedCheckpoint,
     examine_checkpoint,
     find_quick_problems,
-    make_caching_reader,
     read_shard,
 )
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.directory import explain_os_errors, remove_strays, stray_files, sync_folder
 from flatwater_watch.phrases import count_phrase
 
@@ -32,23 +34,21 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
 def list_verified_checkpoints(folder: Path) -> list[tuple[Manifest, list[str]]]:
     """Return every checkpoint in `folder` with a list of its problems, empty if it is intact; reads all shards."""
-    # A shard of several checkpoints is read once.
-    read_cached = make_caching_reader()
-    outcomes = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
-    return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in outcomes]
+    read_once = cache(read_shard)  # a shard of several checkpoints is read once
+    return [(manifest, find_damage(folder, manifest, read_once)) for manifest in list_checkpoints(folder)]
 
 
-def find_damage(folder: Path, manifest: Manifest) -> list[str]:
+def find_damage(folder: Path, manifest: Manifest, read_one: ShardReader = read_shard) -> list[str]:
     """Return the problems of a checkpoint; empty if its manifest and every byte of its shards are intact.
 
-    Reads every shard once, 4 MiB at a time.
+    `read_one` reads every shard once, 4 MiB at a time.
     """
-    outcome = examine_checkpoint(folder, manifest, read_shard)
+    outcome = examine_checkpoint(folder, manifest, read_one)
     return [] if isinstance(outcome, VerifiedCheckpoint) else outcome
 
 
 def newest_intact(
-    folder: Path, *, say: Callable[[str], None], is_wanted: Callable[[Manifest], bool] = lambda _: True
+    folder: Path, *, say: ShowLine, is_wanted: Callable[[Manifest], bool] = lambda _: True
 ) -> VerifiedCheckpoint | None:
     """Return the newest intact checkpoint, verified; None if there is none.
 

@@ -32,6 +32,7 @@ from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import ObjectEntry, StoredObjects
 from flatwater.storage.upload import OtherContentError, SendBuffer, send_file
 from flatwater_watch.errors import CheckpointError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.regular_files import read_regular
 
@@ -39,7 +40,6 @@ CHECKPOINT_FOLDER = "checkpoints"
 RETRY_PAUSES = (0.0, 2.0)
 """Seconds before the second and the third attempt to read an object that came damaged; each has a new connection."""
 _SHARD_NAME = re.compile(rf"{CHECKPOINT_FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
-ShowLine = Callable[[str], None]
 T = TypeVar("T")
 
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
@@ -108,11 +107,6 @@ def examine_checkpoint(folder: Path, manifest: Manifest, read_one: ShardReader) 
             spans |= reading.spans
             marks[shard.sha256] = reading.mark
     return problems or VerifiedCheckpoint(manifest=manifest, folder=folder, spans=spans, marks=marks, proof=_PROOF)
-
-
-def make_caching_reader() -> ShardReader:
-    """Return the function `read_shard` with a memory of its results, as several checkpoints may share a shard."""
-    return cache(read_shard)
 
 
 def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, ...]]:

@@ -21,6 +21,7 @@ from flatwater.comparisons.side_by_side import (
 from flatwater.plugins import group_rows, load_row
 from flatwater.rundir.plugin_folders import plugin_folder_kind
 from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.events.background import ShowLine
 
 RUN_KIND = "run"
 
@@ -41,7 +42,7 @@ class NamedComparison:
     """Function from the time in the footer to the page's HTML."""
 
 
-def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComparison:
+def compare_named(names: Sequence[str], say: ShowLine) -> NamedComparison:
     """Compare the runs, groups or folders that a user names.
 
     Args:

@@ -4,7 +4,7 @@ It reads run folders alone. Two numbers do not show whether one side is better: 
 single runs a recipe may give an interval of the difference; that of traders is over the days that both traded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
@@ -26,6 +26,7 @@ from flatwater.recipe import Difference, NoDifferenceError, find_installed_recip
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.json_values import is_number, plain_json_value
 from flatwater_watch.format_strings import write_value
 from flatwater_watch.phrases import count_phrase
@@ -132,7 +133,7 @@ class RunDifference:
         return f"{sentence} {self.difference.note}".rstrip()
 
 
-def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
+def read_named_runs(runs: Sequence[str], say: ShowLine) -> list[ComparedRun]:
     """Return the runs that a user names, with letters, in the same order.
 
     Args:

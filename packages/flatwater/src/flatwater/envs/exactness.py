@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from flatwater.envs.kept_state import ReplayableWorld, decode_state, encode_state, load_state_, read_env_state
-from flatwater.envs.world import Array, Spaces, Teacher, UnseededError, World, split_legal
+from flatwater.envs.world import Array, Spaces, Teacher, UnseededError, World, build_masks, build_outcome, split_legal
 from flatwater_watch.meters.proc import queued_seconds
 
 TEST_STEPS = 16
@@ -381,10 +381,8 @@ class WorldPlayer:
         spaces = world.spaces
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
-        # A list of one array of masks, or of none: further arguments of the world's methods, where actions have masks.
-        self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
-        # Rewards, terminated, truncated.
-        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+        self._legal = build_masks(spaces)
+        self._outcome = build_outcome(*shape)
         self._awaits_reset = np.ones(spaces.envs, np.bool_)
         self._other_rng = np.random.default_rng(other_seed)
         """Generator of the second environment's seeds and actions."""

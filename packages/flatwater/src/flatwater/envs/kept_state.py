@@ -17,7 +17,7 @@ from gymnasium import wrappers
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from flatwater.envs.world import Array
-from flatwater_watch.errors import CheckpointError
+from flatwater_watch.errors import CheckpointError, ConfigError
 
 STATISTIC_NAMES = ("mean", "var", "count")
 """Attributes of a `RunningMeanStd`."""
@@ -47,6 +47,19 @@ class StateKeeper(Protocol):
 
     def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401  (a state of any form)
         """Take a state back."""
+
+
+def require_keeper(world: object, kept: int) -> StateKeeper:
+    """Return a world whose spaces say that it keeps `kept` bytes, as an object that keeps state.
+
+    Raises:
+        ConfigError: the world lacks `state_dict` or `load_state_dict`.
+    """
+    if not isinstance(world, StateKeeper):
+        raise ConfigError(
+            f"{type(world).__name__}: its spaces have kept = {kept}: give it state_dict and load_state_dict"
+        )
+    return world
 
 
 def wrapper_layers(env: object) -> Iterator[object]:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
-from flatwater.envs.world import Array, Spaces, split_legal
+from flatwater.envs.world import Array, Spaces, build_masks, build_outcome, split_legal
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.masks import find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.method_masks import with_method_masks
@@ -152,10 +152,7 @@ class SingleWorld:
         self.action_space = self.observation_space = self
         shape = (self._spaces.envs, self._spaces.agents)
         self._obs = np.zeros((*shape, *self._spaces.obs), self._spaces.obs_type)
-        self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
-        """Mask of legal actions, bool [E, A, R]; no entry where the world has no masks."""
-        # Rewards, terminated, truncated.
-        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+        self._legal, self._outcome = build_masks(self._spaces), build_outcome(*shape)
 
     def seed(self, seed: int) -> None:
         """Seed the generator of actions."""

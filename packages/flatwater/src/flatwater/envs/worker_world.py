@@ -23,7 +23,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.open_envs import Closing
-from flatwater.envs.world import Array, Spaces, World
+from flatwater.envs.world import Array, Spaces, World, build_masks, build_outcome
 from flatwater.envs.wrapped.infos import InfosByNumber, find_infos_world
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, native_spaces
 from flatwater_watch.errors import RunError
@@ -62,9 +62,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         spaces = self._world.spaces
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
-        self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
-        # Rewards, terminated, truncated.
-        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
+        self._legal, self._outcome = build_masks(spaces), build_outcome(*shape)
         native = find_native_spaces(self._world)
         # Without `native.reader`, whose functions cannot be pickled.
         native_values = None if native is None else (native.observation, native.action, native.form)

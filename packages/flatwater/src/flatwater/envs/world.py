@@ -101,6 +101,11 @@ class Spaces:
         return np.float32 if self.form == "vector" else np.uint8
 
     @property
+    def action_type(self) -> type[np.int64 | np.float32]:
+        """Type of the numbers of an action."""
+        return np.int64 if self.bounds is None else np.float32
+
+    @property
     def lists(self) -> tuple[int, ...]:
         """Lengths of the lists that an action chooses from."""
         return self.choices or (len(self.actions),)
@@ -130,6 +135,21 @@ class Spaces:
     def action_dtype(self) -> torch.dtype:
         """Type of the array of actions that a world is given."""
         return torch.int64 if self.bounds is None else torch.float32
+
+
+Outcome = tuple[Array, Array, Array]
+"""Arrays that a world writes besides observations: reward, terminated, truncated, [E, A] each."""
+
+
+def build_outcome(envs: int, agents: int) -> Outcome:
+    """Return new arrays for the outcome of a step."""
+    shape = (envs, agents)
+    return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+
+
+def build_masks(spaces: Spaces) -> tuple[Array, ...]:
+    """Return the further argument of a world with masks, a new array of masks, all true; none for other worlds."""
+    return (np.ones((spaces.envs, spaces.agents, spaces.legal), np.bool_),) if spaces.masked else ()
 
 
 class World(Protocol):
@@ -173,27 +193,17 @@ class MaskedWorld(Protocol):
     """
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array) -> None:
-        """Start an episode in some environments; leave the rows of the others in `obs` and `legal` as they are.
+        """Start an episode in some environments, as a `World` does; leave the rows of the others in `legal` as well.
 
-        Args:
-            env_mask: bool [E], environments in which an episode begins.
-            seeds: int64 [E]; only those of `env_mask` are read.
-            obs: [E, A, *obs], to be written.
-            legal: bool [E, A, R], to be written: the mask of the first step.
+        `legal`, bool [E, A, R], is to be written: the mask of the first step.
         """
 
     def step_(  # noqa: PLR0917  (those of a `World`, and one more)
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
     ) -> None:
-        """Step every environment.
+        """Step every environment, as a `World` does, with actions that are choices, all of them legal.
 
-        Args:
-            actions: int64 [E, A] or [E, A, H]; all are legal.
-            obs: [E, A, *obs], to be written.
-            reward: float32 [E, A], to be written.
-            terminated: bool [E, A], to be written.
-            truncated: bool [E, A], to be written.
-            legal: bool [E, A, R], to be written: the mask of the next step.
+        `legal`, bool [E, A, R], is to be written: the mask of the next step.
         """
 
 

@@ -137,13 +137,18 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
         with open_regular(path, follow_links=False) as file:
             lines = [*bounded_lines(file)]
     except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
+        raise unreadable_error(path, error) from error
     records = [
         _parse_whole_line(path, number, line)
         for number, line in enumerate(lines, 1)
         if not _is_torn_last(lines, number)
     ]
     return records_to_columns(path, records)
+
+
+def unreadable_error(path: Path, fault: OSError) -> RunError:
+    """Return the error for a file of records that cannot be read."""
+    return RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?")
 
 
 def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:

@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
 
-from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
+from flatwater.metrics.jsonl import Record, bounded_lines, parse_record, unreadable_error
 from flatwater.metrics.last_records import last_lines_start
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import encode_json
@@ -53,7 +53,7 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _unreadable_error(path, error) from error
+        raise unreadable_error(path, error) from error
     return [_parse_whole_line(path, line) for line in lines]
 
 
@@ -113,7 +113,7 @@ def read_appended_records_(tail: FollowedFile) -> Iterator[Record]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _unreadable_error(tail.path, error) from error
+        raise unreadable_error(tail.path, error) from error
 
 
 def _parse_whole_line(path: Path, line: bytes) -> Record:
@@ -129,7 +129,3 @@ def _parse_whole_line(path: Path, line: bytes) -> Record:
 
 def _bad_line_error(path: Path) -> RunError:
     return RunError(f"{path}: a line is not a record of a round. Restore the file, or delete that line.")
-
-
-def _unreadable_error(path: Path, fault: OSError) -> RunError:
-    return RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?")

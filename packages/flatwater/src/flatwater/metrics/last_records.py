@@ -11,7 +11,7 @@ from io import BufferedReader
 from math import isfinite
 from pathlib import Path
 
-from flatwater.metrics.jsonl import MAXIMUM_LINE, Record, bounded_lines, parse_record, require_numbers
+from flatwater.metrics.jsonl import MAXIMUM_LINE, Record, bounded_lines, parse_record, require_numbers, unreadable_error
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.regular_files import open_regular
 from flatwater_watch.units import format_bytes
@@ -39,7 +39,7 @@ def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
     except FileNotFoundError:
         return None, None
     except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
+        raise unreadable_error(path, error) from error
 
 
 def last_lines_start(file: BufferedReader, lines: int) -> int:

@@ -3,7 +3,7 @@
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +16,7 @@ from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
 from flatwater.storage.url_lock import LOCK_FILE, is_lock, take_lock
 from flatwater_watch.errors import CheckpointError, RunError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import convert_to_type, parse_json
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
@@ -42,7 +43,6 @@ RECORD_FILES = (
 """Files that most runs have."""
 # Plain names below the run's folder: a store cannot have a file written anywhere else.
 _RECORD_NAME = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
-ShowLine = Callable[[str], None]
 
 
 def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:

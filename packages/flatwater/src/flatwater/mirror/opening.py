@@ -4,12 +4,10 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Protocol
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.mirror.sender import MirrorSender
-from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
+from flatwater.mirror.uploader import GRACE_SECONDS, Mirror, NoMirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
 from flatwater.storage.faults import StoreError
@@ -17,46 +15,6 @@ from flatwater.storage.objects import QUICK_RETRIES, open_objects
 from flatwater_watch.errors import RunError, until_interrupted
 from flatwater_watch.files.directory import read_whole, write_object
 from flatwater_watch.files.json_values import MAXIMUM_BYTES, convert_to_type, parse_json
-
-
-class MirrorLike(Protocol):
-    """Methods that a run calls on its mirror. Here they do nothing, for a run without one."""
-
-    def protected_manifests(self) -> frozenset[Path]:
-        """Return the manifests of checkpoints that must not be removed now, as they are being sent or wait."""
-        return frozenset()
-
-    def offer(self, manifest: Path) -> None:
-        """Send a checkpoint that is on the disk, by the path of its manifest."""
-
-    def take_messages(self) -> list[str]:
-        """Return sentences about the events since the last call."""
-        return []
-
-    def status_line(self) -> str:
-        """Return the mirror's status as a line for the terminal; empty if there is no mirror."""
-        return ""
-
-    def metrics(self) -> dict[str, float]:
-        """Return the mirror's status as numbers by metric."""
-        return {}
-
-    def buffer_bytes(self) -> dict[str, int]:
-        """Return the bytes that sending holds, by owner."""
-        return {}
-
-    def run_finished(self) -> None:
-        """Note that the run has finished by itself, so that `finish_mirror` may wait as long as bytes move."""
-
-
-class NullMirror(MirrorLike):
-    """The stand-in for the mirror of a run that has none: every method does nothing."""
-
-    def offer(self, manifest: Path) -> None:
-        """Do nothing: the checkpoint stays in the run's folder alone."""
-
-    def run_finished(self) -> None:
-        """Do nothing: nothing is left to send."""
 
 
 def save_mirror_url(url: str, folder: RunFolder) -> tuple[str, str]:
@@ -112,7 +70,7 @@ def list_mirrored_names(url: str | None) -> frozenset[str]:
 
 
 @contextmanager
-def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, events: RunEvents) -> Iterator[MirrorLike]:
+def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, events: RunEvents) -> Iterator[NoMirror]:
     """Yield the run's mirror, after its URL was claimed and locked, if the store can be reached.
 
     On leaving, all that was not sent is sent, unless a KeyboardInterrupt ended the run.
@@ -127,7 +85,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
         RunError: another run lies at its URL, or another process writes there.
     """
     if base is None:
-        yield NullMirror()
+        yield NoMirror()
         return
     url, identity = save_mirror_url(base, folder)
     # Few retries of each request: the mirror's own queue tries again, after longer pauses.

@@ -28,6 +28,7 @@ from flatwater.storage.objects import StoredObjects
 from flatwater.storage.upload import SendBuffer, send_file
 from flatwater.storage.url_lock import RENEW_SECONDS, Lock, LockedError, new_token, take_lock
 from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.events.background import ShowLine
 
 CLAIM_FILE = "mirror.json"
 """Object with the identity of the run at a URL; in a run folder, the file with identity and URL of its mirror."""
@@ -53,7 +54,7 @@ class MirrorSender:
     """Policy of the folder, which the mirror follows."""
     on_bytes_sent: Callable[[int], None]
     """Called with the bytes of each piece sent; an exception that it raises ends the sending."""
-    say: Callable[[str], None]
+    say: ShowLine
     buffer: SendBuffer = field(default_factory=SendBuffer)
     token: str = field(default_factory=new_token)
     """Token of the lock; the same in all tries to connect, as one that failed half-way may have taken the lock."""

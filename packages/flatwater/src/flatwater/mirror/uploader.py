@@ -33,7 +33,37 @@ class UploadAbandoned(Exception):  # noqa: N818  (no error)
     """A checkpoint is no longer wanted at the store: a newer one waits, or the run no longer waits."""
 
 
-class Mirror:
+class NoMirror:
+    """The mirror of a run that has none: what a run calls on its mirror, and every method does nothing."""
+
+    def protected_manifests(self) -> frozenset[Path]:
+        """Return the manifests of checkpoints that must not be removed now, as they are being sent or wait."""
+        return frozenset()
+
+    def offer(self, manifest: Path) -> None:
+        """Send a checkpoint that is on the disk, by the path of its manifest."""
+
+    def take_messages(self) -> list[str]:
+        """Return sentences about the events since the last call."""
+        return []
+
+    def status_line(self) -> str:
+        """Return the mirror's status as a line for the terminal; empty if there is no mirror."""
+        return ""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mirror's status as numbers by metric."""
+        return {}
+
+    def buffer_bytes(self) -> dict[str, int]:
+        """Return the bytes that sending holds, by owner."""
+        return {}
+
+    def run_finished(self) -> None:
+        """Note that the run has finished by itself, so that `finish_mirror` may wait as long as bytes move."""
+
+
+class Mirror(NoMirror):
     """Sends a run's checkpoints from a thread; one for each process that trains a mirrored run."""
 
     def __init__(self, make_sender: Callable[[Callable[[int], None], Callable[[str], None]], MirrorSender]) -> None:

@@ -8,6 +8,7 @@ drawn, and its logit gets a gradient of exactly 0.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log, tau
@@ -22,6 +23,25 @@ IMPOSSIBLE_LOGIT = -1e9
 list without a legal choice, which an operation may have that does not use the list."""
 MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION = -5.0, 2.0
 """Bounds of a log-deviation, in units of half a number's range: beyond them gradients are useless."""
+
+
+def bound_tensors(
+    bounds: Sequence[tuple[float, float]] | None, device: torch.device
+) -> tuple[Float[Tensor, "D"], Float[Tensor, "D"]]:
+    """Return the lowest and the highest value of each number of an action; one 0 each where actions are choices."""
+    low, high = torch.tensor(bounds or [(0.0, 0.0)], dtype=torch.float32, device=device).T
+    return low.contiguous(), high.contiguous()
+
+
+def scale_to_bounds(action: Float[Tensor, "*N D"], low: Tensor, high: Tensor) -> Float[Tensor, "*N D"]:
+    """Return actions from [-1, 1] as numbers from `low` to `high`."""
+    # Clamped, because rounding may lead a little beyond a bound.
+    return clamp_to_bounds(action * ((high - low) / 2) + (low + high) / 2, low, high)
+
+
+def clamp_to_bounds(action: Float[Tensor, "*N D"], low: Tensor, high: Tensor) -> Float[Tensor, "*N D"]:
+    """Return actions moved to the nearest bound where they are beyond it."""
+    return torch.minimum(torch.maximum(action, low), high)
 
 
 class Distribution(Protocol):

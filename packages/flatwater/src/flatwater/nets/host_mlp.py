@@ -79,16 +79,9 @@ class MLPHost:
         *,
         with_ablations: bool,
     ) -> Float[Tensor, "E B K"]:
-        """Return the logits of one batch of each host; a slot's seed acts on the output of the slot's block.
+        """Return the logits of one batch of each host, of F numbers; a slot's seed acts on the slot's block's output.
 
         With `with_ablations`, axis 1 has the batch with all seeds, then without slot 0's seed, ...: [E, (1 + S) B, K].
-
-        Args:
-            host: the hosts' own weights, each [E, *shape].
-            seeds: the weights of each slot's seeds.
-            gates: masks and gates of hosts and seeds.
-            x: images of each host, of F numbers each.
-            with_ablations: whether to compute the passes without a seed as well.
         """
         batch_size = x.shape[1]
         for block, seed in enumerate(seeds):

@@ -162,13 +162,6 @@ class ConvHost:
 
         Images may be [B, channels, height, width], the same for all hosts. With `with_ablations`, axis 0 has the batch
         with all seeds, then without slot 0's seed, without slot 1's, ...: [(1 + S) B, E, K].
-
-        Args:
-            host: the hosts' own weights, each [E, *shape].
-            seeds: the weights of each slot's seeds.
-            gates: masks and gates of hosts and seeds.
-            x: the images, as above.
-            with_ablations: whether to compute the passes without a seed as well.
         """
         batch_size = len(x)
         for block, seed in enumerate(seeds):

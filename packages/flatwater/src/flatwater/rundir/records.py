@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flatwater.memory.ledger import Effort
+from flatwater.memory.ledger import SCALAR_BYTES, Effort
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
@@ -319,10 +319,6 @@ def planned_and_held_rows(plan: Plan, line: LedgerLine) -> list[tuple[str, int, 
         rows += [(path, size, 0) for path, size in unlisted_owners.items() if path not in scalars]
         rows.append((f"{SCALARS} ({len(scalars)})", sum(scalars.values()), held_scalar_bytes))
     return sorted(rows, key=lambda row: (-row[1], -row[2], row[0]))
-
-
-SCALAR_BYTES = 8
-"""Largest size of an owner that the ledger does not list, as it is a scalar."""
 
 
 def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:

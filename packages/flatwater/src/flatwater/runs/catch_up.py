@@ -20,6 +20,7 @@ from flatwater.rundir.layout import RunFolder, hold_lock, open_folder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import check_url, open_objects
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.sanitize import short_repr
 
 MAXIMUM_TRIES = 6
@@ -36,9 +37,7 @@ class CatchUpResult:
     """Bytes of shards and files that were sent."""
 
 
-def catch_up(
-    run: Path, to: str | None, *, say: Callable[[str], None], on_bytes_sent: Callable[[int], None]
-) -> CatchUpResult:
+def catch_up(run: Path, to: str | None, *, say: ShowLine, on_bytes_sent: Callable[[int], None]) -> CatchUpResult:
     """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
 
     Args:
@@ -118,7 +117,7 @@ def _mirror_url(settings: Mapping[str, Any], file: str) -> str:
     return url
 
 
-def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None:
+def _retry_store(work: Callable[[], object], say: ShowLine) -> None:
     """Call `work`, at most `MAXIMUM_TRIES` times, with a longer pause after each StoreError; the last one is raised."""
     for pause in (FIRST_PAUSE * 2**n for n in range(MAXIMUM_TRIES - 1)):
         try:

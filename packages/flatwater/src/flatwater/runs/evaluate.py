@@ -1,7 +1,6 @@
 """Scores a trained run again, on its validation or its holdout; every use of the holdout is logged."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from flatwater.runs.session import read_config, restore_run, with_changes
 from flatwater.runs.video import Video, check_video, open_video, plan_with_video
 from flatwater.storage.objects import is_url
 from flatwater_watch.errors import RunError, require
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 
 
@@ -27,7 +27,7 @@ def evaluate(
     run: Path | str,
     *,
     holdout: bool,
-    say: Callable[[str], None],
+    say: ShowLine,
     video: Path | None = None,
     video_episodes: int = 1,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
@@ -84,7 +84,7 @@ def _prepare_video(composed_run: Run, folder: RunFolder, file: Path) -> Video:
 @close_open_envs()
 def plan_evaluation(
     run: Path | str,
-    say: Callable[[str], None],
+    say: ShowLine,
     *,
     video: Path | None = None,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
@@ -98,9 +98,7 @@ def plan_evaluation(
         return plan if video is None else plan_with_video(plan)
 
 
-def _play_holdout(
-    run: Path | str, composed_run: Run, folder: RunFolder, round_: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _play_holdout(run: Path | str, composed_run: Run, folder: RunFolder, round_: int, say: ShowLine) -> dict[str, Any]:
     """Log a use of the holdout, and score the run on it. The new files of a run at a URL are sent there.
 
     Args:
@@ -127,7 +125,7 @@ def _play_holdout(
     return result
 
 
-def _score_and_write(composed_run: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
+def _score_and_write(composed_run: Run, folder: RunFolder, say: ShowLine) -> dict[str, Any]:
     """Score a run, and write the result into its folder, unless the folder is read-only. Returns the result."""
     try:
         composed_run.write_result(folder)

@@ -4,7 +4,7 @@ A fork's state is the parent's, but for numbers and generators whose initial val
 as a seed or a learning rate that is adapted later: these begin as the new settings say.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,10 +25,10 @@ from flatwater.runs.config import PresetSettings
 from flatwater.runs.run import Run
 from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError, ConfigError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.regular_files import open_regular
 
-ShowLine = Callable[[str], None]
 MAXIMUM_LISTED = 4
 """Most leaves or facts that a message lists, as the names of the settings say more."""
 

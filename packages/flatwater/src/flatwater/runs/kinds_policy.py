@@ -139,7 +139,7 @@ class KindsOnRows:
 
     def __init__(self, policies: Mapping[str, TrainedPolicy], spaces: Spaces) -> None:
         self._policies = [(KindRows(kind, spaces), policies[kind.name]) for kind in spaces.kinds]
-        self._action_type = np.int64 if spaces.bounds is None else np.float32
+        self._action_type = spaces.action_type
         self._shape = (1, spaces.agents, *spaces.action_shape)
 
     def begin(self) -> None:

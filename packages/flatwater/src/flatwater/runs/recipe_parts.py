@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from flatwater.recipe import SECTIONS, Recipe, lazy_function, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.user_code import user_code_line
+from flatwater_watch.events.background import ShowLine
 
 MINIMUM_GAP_SECONDS = 60.0
 """Fewest seconds between two writings."""
@@ -25,7 +26,7 @@ class RecipeParts:
 
     recipe: Recipe
     folder: RunFolder
-    say: Callable[[str], None]
+    say: ShowLine
     clock: Callable[[], float] = time.monotonic
     due_time: float = 0.0
     """Earliest time of the next writing, in seconds of `clock`."""

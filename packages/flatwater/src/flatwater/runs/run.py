@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import require
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.meters.process import private_bytes
+
+if TYPE_CHECKING:  # most runs have no workers
+    from flatwater.runs.team import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -181,29 +184,32 @@ class Run(ABC):
 
 @dataclass(frozen=True)
 class WorkersRun(Run):
-    """A run whose trainer computes in an executor (`trainers.executor.Executor`): here, or in worker processes."""
+    """A run whose phases this process computes, or worker processes, with the same bits."""
+
+    workers: "WorkerPool | None" = field(default=None, kw_only=True)
+    """The workers; None if this process computes alone."""
 
     def gather_(self) -> None:
         """Copy the workers' state into the state tree."""
-        self.trainer.executor.gather_()
+        if self.workers is not None:
+            self.workers.gather_()
 
     def worker_bytes(self) -> int:
         """Return the private bytes of the workers on this machine."""
-        return private_bytes(self.trainer.executor.pids)
+        return 0 if self.workers is None else private_bytes(self.workers.pids)
 
     def measure_exchange_(self) -> Mapping[str, Any]:
         """Return the ledger's record of the workers; see `Run.measure_exchange_`."""
-        record: Mapping[str, Any] = self.trainer.executor.measure_exchange_()
-        return record
+        return {} if self.workers is None else self.workers.measure_exchange_()
 
     def machines(self) -> Collection[str]:
         """Return the arithmetics of the workers."""
-        arithmetics: Collection[str] = self.trainer.executor.machines
-        return arithmetics
+        return () if self.workers is None else self.workers.machines
 
     def close(self) -> None:
         """End the workers."""
-        self.trainer.executor.close()
+        if self.workers is not None:
+            self.workers.close()
 
 
 @dataclass(frozen=True)

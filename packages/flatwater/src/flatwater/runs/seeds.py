@@ -25,6 +25,7 @@ from flatwater.runs.session import RunOutcome, read_config, resume, start_new_ru
 from flatwater.runs.settings_checks import check_settings
 from flatwater.runs.trust import remember_run
 from flatwater_watch.errors import require
+from flatwater_watch.events.background import say_nothing
 from flatwater_watch.files.directory import write_object
 
 TrainSeed = Callable[..., RunOutcome]
@@ -62,7 +63,7 @@ def create_group(
     base = replace(checked_settings.config, seed=seed_list[0], threads=use_threads(config.threads))
     write_object(folder.seeds, json.dumps(seed_list).encode() + b"\n")
     write_config(base, folder.config)
-    remember_run(folder, say=lambda _line: None)
+    remember_run(folder, say=say_nothing)
     return folder
 
 
@@ -95,7 +96,7 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
         changed_names = {name for name, value in changes.items() if value is not None}
         base = with_changes(read_config(locked_folder, trains=True, replaced_names=changed_names), changes)
         write_config(base, locked_folder.config)
-        remember_run(locked_folder, say=lambda _line: None)
+        remember_run(locked_folder, say=say_nothing)
         path = locked_folder.with_current_name.path
         for seed in read_seeds(locked_folder):
             run = seed_folder(path, seed)

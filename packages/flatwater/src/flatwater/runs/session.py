@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
-from flatwater.mirror.opening import MirrorLike, open_mirror
+from flatwater.mirror.opening import open_mirror
+from flatwater.mirror.uploader import NoMirror
 from flatwater.recipe import Recipe, recipe_of_config, recipe_of_settings
 from flatwater.rundir.description import write_description
 from flatwater.rundir.events import RunEvents, RunLog
@@ -46,6 +47,7 @@ from flatwater.storage.objects import is_url
 from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater.trainers.loop import train_
 from flatwater_watch.errors import CheckpointError, ConfigError, RunError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.events.command import EventCommand
 from flatwater_watch.events.event import Listener
 from flatwater_watch.files.directory import write_object
@@ -140,7 +142,7 @@ def _begin_folder(composed_run: Run, folder: RunFolder, events: RunEvents, paren
         copy_history(parent, folder, events.show_line)
 
 
-def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
+def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: ShowLine) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run before its first round, with room for the traces of `profile`; a fork has its parent's state."""
     if parent is not None:
         return run_with_traces(compose_fork(config, parent, say), profile)
@@ -255,7 +257,7 @@ def _resume_run(
     folder: RunFolder,
     events: RunEvents,
     *,
-    mirror: MirrorLike,
+    mirror: NoMirror,
     callbacks: Callbacks,
     profile: range | None,
 ) -> RunOutcome:
@@ -320,7 +322,7 @@ def _recompose_unsaved_run(config: Any, folder: RunFolder, profile: range | None
 def restore_run(
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     folder: RunFolder,
-    say: Callable[[str], None],
+    say: ShowLine,
 ) -> tuple[Run, Manifest]:
     """Build a run and write its newest intact checkpoint into it. Returns the run, and the checkpoint's manifest.
 
@@ -384,7 +386,7 @@ def train(
     events: RunEvents,
     *,
     is_new: bool,
-    mirror: MirrorLike,
+    mirror: NoMirror,
     callbacks: Callbacks,
     profile: range | None = None,
 ) -> RunOutcome:
@@ -437,18 +439,10 @@ def announce_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, i
     # Written before the announcement, so that a listener which reads the folder then finds both files.
     write_object(folder.plan, json.dumps(composed_run.plan.to_json(), indent=1).encode() + b"\n")
     write_description(folder, recipe, to_mapping(config))
-    announce_memory_and_start(composed_run, folder, events, is_new=is_new)
-    return recipe
-
-
-def announce_memory_and_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
-    """Print the memory that the run will hold, and send the listeners the event `start`."""
     events.console.print(plan_summary(composed_run.plan), highlight=False, markup=False)
-    config = composed_run.config
     round_ = composed_run.trainer.progress.round
     path = folder.with_current_name.path
-    round_noun = recipe_of_config(config).layout.rounds
-    beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {round_noun}"
+    beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {recipe.layout.rounds}"
     events.notify_listeners(
         "start",
         f"{beginning}, {path}: {describe_run(composed_run)}. {plan_summary(composed_run.plan)}",
@@ -463,6 +457,7 @@ def announce_memory_and_start(composed_run: Run, folder: RunFolder, events: RunE
         pid=os.getpid(),
         versions=version_facts(),
     )
+    return recipe
 
 
 def announce_end(outcome: RunOutcome, composed_run: Run, events: RunEvents) -> RunOutcome:

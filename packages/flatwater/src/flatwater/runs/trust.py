@@ -11,7 +11,7 @@ is still the user's own (`fingerprint.changed_sources` reports it).
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from flatwater.runs.config import RunConfig, drop_total_steps
 from flatwater.runs.started_runs import RECORD_PLACES, is_run_recorded, record_run
 from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.directory import current_path as named_path
 from flatwater_watch.sanitize import short_repr
 
@@ -118,7 +119,7 @@ def load_settings(
     return drop_total_steps(config, replaced_names)  # if the user gives `rounds` now
 
 
-def remember_file(file: Path, say: Callable[[str], None], **changes: Any) -> None:  # noqa: ANN401  (settings)
+def remember_file(file: Path, say: ShowLine, **changes: Any) -> None:  # noqa: ANN401  (settings)
     """Record that the settings in a file, changed by `changes`, are this user's; see `remember_run`."""
     settings = read_toml(file) | changes
     if named_codes := list_named_code(settings, file):
@@ -134,7 +135,7 @@ def permit_file(file: Path, **changes: Any) -> None:  # noqa: ANN401  (settings)
     request_permit(read_toml(file) | changes, file, trains=True)
 
 
-def remember_run(folder: RunFolder, say: Callable[[str], None]) -> None:
+def remember_run(folder: RunFolder, say: ShowLine) -> None:
     """Record that this user trains the run here, if it names code; `say` shows a record that cannot be written."""
     remember_file(folder.config, say)
 
@@ -143,7 +144,7 @@ def remember_trust(
     settings: Mapping[str, Any],
     source: Path,
     named_codes: Sequence[NamedCode],
-    say: Callable[[str], None],
+    say: ShowLine,
     extra_values: object = None,
 ) -> None:
     """Record that settings which name code are this user's.

@@ -10,6 +10,7 @@ from flatwater.checkpoints.reader import LeavesDifferError, list_lines, restore_
 from flatwater.mirror.download import open_run_folder
 from flatwater.state.tree import leaves
 from flatwater_watch.errors import CheckpointError, ConfigError
+from flatwater_watch.events.background import say_nothing
 from flatwater_watch.sanitize import short_repr
 
 
@@ -31,8 +32,8 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
     option = f"from_run = {short_repr(place)}"
     if not weights_by_path:
         raise ConfigError(f"{option}: this recipe does not say which leaves are weights (`Run.weights`). Leave it out.")
-    with open_run_folder(place, say=lambda _line: None, with_shards=True) as folder:
-        checkpoint = newest_intact(folder.checkpoints, say=lambda _line: None)
+    with open_run_folder(place, say=say_nothing, with_shards=True) as folder:
+        checkpoint = newest_intact(folder.checkpoints, say=say_nothing)
         if checkpoint is None:
             raise CheckpointError(f"{option}: no checkpoint of this run is intact. Give another run.")
         try:

@@ -12,6 +12,7 @@ from flatwater.runs.signals import StopRequest
 from flatwater.runs.trust import remember_file
 from flatwater.sweeps.space import TRIAL_SOURCE
 from flatwater.sweeps.study import TrialLine
+from flatwater_watch.events.background import say_nothing
 from flatwater_watch.files.directory import write_object
 
 
@@ -83,4 +84,4 @@ def write_outcome(outcome: SweepOutcome, base: object) -> None:
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best_trial is not None:
         write_config(with_settings(base, outcome.best_trial.settings, TRIAL_SOURCE), outcome.folder.best)
-        remember_file(outcome.folder.best, lambda _line: None)  # each trial prints a fault of the record by itself
+        remember_file(outcome.folder.best, say_nothing)  # each trial prints a fault of the record by itself

@@ -18,6 +18,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import run_state
 from flatwater.runs.signals import SAVING_SIGNAL, STOP_CODES, StopRequest
 from flatwater_watch.errors import FlatwaterError, MemoryLimitError, RunError
+from flatwater_watch.events.background import ShowLine
 from flatwater_watch.files.regular_files import append_regular
 
 TRIAL_PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
@@ -60,7 +61,7 @@ class RunPool:
     stop: StopRequest
     check: Callable[[], None]
     """Raises a RunError if the sweep or study cannot go on."""
-    say: Callable[[str], None]
+    say: ShowLine
     at_once: int = 1
     """Number of processes."""
 

@@ -19,11 +19,29 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state, read_state, write_state_
-from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, check_legal, first_legal_actions
+from flatwater.envs.kept_state import (
+    ReplayableWorld,
+    StateKeeper,
+    encode_state,
+    read_state,
+    require_keeper,
+    write_state_,
+)
+from flatwater.envs.world import (
+    Array,
+    MaskedWorld,
+    Outcome,
+    Spaces,
+    Teacher,
+    World,
+    build_masks,
+    build_outcome,
+    check_legal,
+    first_legal_actions,
+)
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
-from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.errors import RunError
 
 
 @state
@@ -105,17 +123,7 @@ def restore_kept_state_(world: World, episodes: Episodes) -> None:
 
 
 def _keeper(world: World) -> StateKeeper:
-    """Return the world as an object that keeps state.
-
-    Raises:
-        ConfigError: a user's world announces `kept`, but lacks `state_dict` or `load_state_dict`.
-    """
-    if not isinstance(world, StateKeeper):
-        raise ConfigError(
-            f"{type(world).__name__}: its spaces have kept = {world.spaces.kept}: give it "
-            "state_dict and load_state_dict"
-        )
-    return world
+    return require_keeper(world, world.spaces.kept)
 
 
 def begin_(
@@ -141,16 +149,13 @@ def begin_(
         leaf.numpy()[env_mask] = 0
 
 
-def _begin_world_(world: World, env_mask: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
-    """Begin episodes in the world, without a record in the state tree, and check the masks that it writes.
+def _mask_argument(legal: Array | None) -> tuple[Any, ...]:
+    """Return the further argument of a teacher's `step_batch` where there are masks; none in a world without."""
+    return () if legal is None else (legal,)
 
-    Args:
-        world: the world of the episodes.
-        env_mask: bool [E], environments where an episode begins.
-        seeds: int64 [E]; only those of `env_mask` are read.
-        obs: [E, A, *obs], rows of `env_mask` overwritten.
-        legal: bool [E, A, R], rows of `env_mask` overwritten; None in a world without masks.
-    """
+
+def _begin_world_(world: World, env_mask: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
+    """Begin episodes as `begin_` does, without a record in the state tree, and check the masks that are written."""
     if legal is None:
         world.begin_(env_mask, seeds, obs)
     else:  # in a world with masks `begin_` has one argument more
@@ -159,36 +164,14 @@ def _begin_world_(world: World, env_mask: Array, seeds: Array, obs: Array, legal
         check_legal(world.spaces, legal[env_mask])
 
 
-def _step_world_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
-    """Step the world, without a record in the state tree, and check the masks that it writes.
-
-    Args:
-        world: the world to step.
-        actions: actions of every agent, [E, A, *action].
-        obs: [E, A, *obs], overwritten.
-        outcome: reward, terminated and truncated, [E, A] each, overwritten.
-        legal: bool [E, A, R], overwritten with the mask of the next step; None in a world without masks.
-    """
+def _step_world_(world: World, actions: Array, obs: Array, outcome: Outcome, legal: Array | None) -> None:
+    """Step the world as `step_` does, without a record in the state tree, and check the masks that are written."""
     if legal is None:
         world.step_(actions, obs, *outcome)
     else:  # in a world with masks `step_` has one argument more
         masked_world: MaskedWorld = cast("Any", world)
         masked_world.step_(actions, obs, *outcome, legal)
         check_legal(world.spaces, legal)
-
-
-def call_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
-    """Let a teacher write its actions for these observations.
-
-    Args:
-        teacher: the teacher to ask.
-        obs: the agents' observations, [E, A, *obs].
-        actions: [E, A, *action], overwritten.
-        legal: bool [E, A, R], mask of legal actions; None in a world without masks.
-    """
-    # `step_batch` has a third argument only in a world with masks.
-    mask = () if legal is None else (legal,)
-    cast("Any", teacher).step_batch(obs, actions, *mask)
 
 
 def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
@@ -207,7 +190,7 @@ def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array 
         RunError: the teacher left actions unwritten.
     """
     actions.fill_(POISON)
-    call_teacher_(teacher, obs, actions.numpy(), legal)
+    teacher.step_batch(obs, actions.numpy(), *_mask_argument(legal))
     if int(actions.min()) == POISON:
         unwritten = (actions == POISON).nonzero().tolist()
         env, agent = unwritten[0]
@@ -216,16 +199,6 @@ def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array 
             f"{env}, agent {agent}: step_batch must write every slot of actions_out"
         )
     return actions
-
-
-Outcome = tuple[Array, Array, Array]
-"""Arrays that a world writes besides observations: reward, terminated, truncated, [E, A] each."""
-
-
-def build_outcome(envs: int, agents: int) -> Outcome:
-    """Return new arrays for the outcome of a step."""
-    shape = (envs, agents)
-    return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
 
 
 class EpisodeArrays(NamedTuple):
@@ -325,18 +298,14 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     An environment with more steps begins earlier, so that all arrive together. Before it begins it waits: a world steps
     all environments at once, so it plays any legal actions, and these steps do not count.
 
-    Args:
-        world: a new world, or one in any state.
-        teacher: the teacher that was asked at each of the steps; None without one.
-        episodes: the running episodes; not changed.
-        obs: [E, A, *obs], overwritten with the present observations.
-
-    Returns:
-        agents that have finished, bool [E, A], and the sums of the running episodes' rewards, [E, A].
+    The arguments are those of `replay_episodes_`; `obs`, [E, A, *obs], gets the present observations. Returns agents
+    that have finished, bool [E, A], and the sums of the running episodes' rewards, [E, A].
     """
     steps, seeds, action_log = episodes.steps.numpy(), episodes.seeds.numpy(), episodes.actions.numpy()
     (envs, agents), most_steps, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
-    scratch = _ScratchBuffers(envs, agents, spaces)
+    teacher_choices = np.zeros((envs, agents, *spaces.action_shape), spaces.action_type)
+    legal = next(iter(build_masks(spaces)), None)
+    outcome = reward, terminated, truncated = build_outcome(envs, agents)
     agent_done, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
@@ -344,7 +313,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         """Begin the recorded episodes of these environments, in the world and for the teacher."""
         if isinstance(world, ReplayableWorld) and episodes.kept:  # its wrappers' states as the episodes began
             world.episode_starts.load_(env_mask, kept_state or [])
-        _begin_world_(world, env_mask, seeds, obs, scratch.legal)
+        _begin_world_(world, env_mask, seeds, obs, legal)
         agent_done[env_mask], returns[env_mask] = False, 0
         if teacher is not None:
             teacher.begin_(env_mask)
@@ -354,16 +323,17 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if steps_left < most_steps and (steps == steps_left).any():  # the longest episodes have begun above
             begin_recorded_(steps == steps_left)
         if teacher is not None:
-            call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
+            teacher.step_batch(obs, teacher_choices, *_mask_argument(legal))
         waits = steps < steps_left  # environments whose recorded episode begins later
         present_steps = np.clip(steps - steps_left, 0, None)  # 0 for an environment that waits
         actions = _logged_actions(action_log, present_steps)
-        if scratch.legal is not None and waits.any():
-            actions[waits] = first_legal_actions(spaces, scratch.legal[waits])
-        _step_world_(world, actions, obs, scratch.outcome, scratch.legal)
-        returns += scratch.outcome[0]
-        agent_done |= scratch.ends()
-        ended_waiting = waits & scratch.ends().all(1)
+        if legal is not None and waits.any():
+            actions[waits] = first_legal_actions(spaces, legal[waits])
+        _step_world_(world, actions, obs, outcome, legal)
+        returns += reward
+        is_over = terminated | truncated
+        agent_done |= is_over
+        ended_waiting = waits & is_over.all(1)
         if ended_waiting.any():  # begun again, as a world cannot step an episode that has ended
             begin_recorded_(ended_waiting)
     if (steps == 0).any():  # episodes without a step so far
@@ -425,19 +395,3 @@ def _difference_mask(first: Array, second: Array) -> Array:
     if first.dtype.kind == "f":  # floats alone have NaN
         differences &= ~(np.isnan(first) & np.isnan(second))
     return differences
-
-
-class _ScratchBuffers:
-    """Arrays for the teacher's actions, masks and outcomes of replayed steps."""
-
-    def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
-        """Allocate the arrays, without masks in a world that has none."""
-        # Made by torch, as `action_dtype` is a dtype of torch.
-        self.teacher_choices = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype).numpy()
-        self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
-        self.outcome = build_outcome(envs, agents)
-
-    def ends(self) -> Array:
-        """Return a mask of the agents that ended with the last step, bool [E, A]."""
-        _, terminated, truncated = self.outcome
-        return np.asarray(np.logical_or(terminated, truncated))

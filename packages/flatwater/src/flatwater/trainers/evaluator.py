@@ -2,38 +2,32 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from flatwater.envs.world import Array, Teacher, World, check_actions
+from flatwater.envs.world import Array, Teacher, World, build_outcome, check_actions
+from flatwater.state.tree import state
 from flatwater.trainers.episodes import (
     Episodes,
     ask_teacher_,
     begin_,
-    build_outcome,
     step_first_episodes_,
     view_episodes,
 )
 
 
-class PlayedState(Protocol):
-    """The part of a state tree that an evaluator's world writes into."""
+@state
+class EvaluationEpisodes:
+    """The part of a state tree that an evaluator's world writes into; recipes add what their players need."""
 
-    @property
-    def episodes(self) -> Episodes:
-        """The running episodes."""
-
-    @property
-    def obs(self) -> Tensor:
-        """Present observations, [B, *obs]."""
-
-    @property
-    def done(self) -> Bool[Tensor, "E"]:
-        """Environments whose one episode has ended; later steps do not count."""
+    episodes: Episodes
+    obs: Tensor
+    """Present observations, [B, *obs]."""
+    done: Bool[Tensor, "E"]
+    """Environments whose one episode has ended; later steps do not count."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class EpisodeEvaluator:
     def __init__(
         self,
         world: World,
-        played: PlayedState,
+        played: EvaluationEpisodes,
         players: Mapping[str, Player],
         draw_seeds: Callable[[], Array],
         *,
@@ -99,24 +93,24 @@ class EpisodeEvaluator:
             number: number of the step; 0 begins the episodes.
             seeds: seeds of the episodes, [E]; None for the evaluator's own.
         """
-        player, state = self.players[name], self.played
+        player, played = self.players[name], self.played
         if number == 0:
-            self._begin_(np.ones(len(state.done), np.bool_), self._draw_seeds() if seeds is None else seeds)
-            state.done.zero_()
+            self._begin_(np.ones(len(played.done), np.bool_), self._draw_seeds() if seeds is None else seeds)
+            played.done.zero_()
             player.returns.zero_()
-        elif self._ends_early and bool(state.done.all()):
+        elif self._ends_early and bool(played.done.all()):
             return  # no step would count
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
         step_arguments = self.world, self._arrays, action, self.current_obs, self._outcome
         has_ended = step_first_episodes_(
-            *step_arguments, has_ended=state.done, return_sums=player.returns, legal=self._legal
+            *step_arguments, has_ended=played.done, return_sums=player.returns, legal=self._legal
         )
         # Begun again though uncounted, as a world steps all environments at once; not if no further step is played.
-        if has_ended.any() and not (self._ends_early and bool(state.done.all())):
+        if has_ended.any() and not (self._ends_early and bool(played.done.all())):
             # A copy, because `begin_` writes into the array that the seeds come from.
-            same_seeds = state.episodes.seeds.numpy().copy()
+            same_seeds = played.episodes.seeds.numpy().copy()
             self._begin_(has_ended, same_seeds)
 
     def _act_(self, player: Player, *, first: bool) -> Array:

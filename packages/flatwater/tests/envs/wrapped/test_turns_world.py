@@ -75,8 +75,8 @@ def test_the_seed_names_the_side_and_the_opponents() -> None:
     assert learner_sides(against, 2).tolist() == learner_sides(seeds, 2).tolist() == [0, 1, 0]
     world = build()
     Game(world).begin(against.tolist())
-    assert [copy.agent_selection for copy in world._copies] == ["player_0", "player_1", "player_0"]
-    assert [len(copy.moves) for copy in world._copies] == [0, 1, 0], "the other side has moved"
+    assert [copy.agent_selection for copy in world.copies] == ["player_0", "player_1", "player_0"]
+    assert [len(copy.moves) for copy in world.copies] == [0, 1, 0], "the other side has moved"
 
 
 @pytest.mark.parametrize("make", [Nim, InfoNim, three])
@@ -92,7 +92,7 @@ def test_a_learner_is_paid_for_the_end_whoever_makes_it(make: Any) -> None:
         paid += game.outcome[0][:, 0]
     assert game.outcome[1].all()
     learners = [f"player_{side}" for side in learner_sides(np.arange(8), world.sides)]
-    won = [copy.moves[-1][0] == learner for copy, learner in zip(world._copies, learners, strict=True)]
+    won = [copy.moves[-1][0] == learner for copy, learner in zip(world.copies, learners, strict=True)]
     assert paid.tolist() == np.where(won, 1.0, -1.0).tolist()
     assert {*won} == {True, False}
 
@@ -147,7 +147,7 @@ def test_the_opponents_of_a_number_play_its_episodes() -> None:
     game = Game(world).begin(replace_opponents(np.array([1, 1, 1]), np.array([1, 2, 3])).tolist())
     assert takers.begun == 3
     game.play(6)
-    for number, copy in enumerate(world._copies, 1):
+    for number, copy in enumerate(world.copies, 1):
         theirs = [stones for mover, stones in copy.moves if mover == "player_0"]
         assert theirs[:-1] == [number] * (len(theirs) - 1)
 

@@ -16,7 +16,7 @@ from flatwater.algorithms.config import Ramp
 from flatwater.algorithms.returns import gae
 from flatwater.config.mappings import from_mapping
 from flatwater.envs.random_teacher import RandomTeacher
-from flatwater.envs.world import PADDING, Array
+from flatwater.envs.world import PADDING, Array, build_outcome
 from flatwater.nets.actor_critic import ActorCritic, token_rows
 from flatwater.nets.stack import views
 from flatwater.recipes.teach import sections
@@ -29,7 +29,6 @@ from flatwater.trainers.episodes import (
     ask_teacher_,
     begin_,
     build_episodes,
-    build_outcome,
     replay_episodes_,
     step_,
     view_episodes,

@@ -13,7 +13,6 @@ from flatwater.envs.world import Array, Spaces
 from flatwater.evolution.generation import crown_best_
 from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.replay.ring import gather
-from flatwater.trainers.evolve.action_scale import ActionScale
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import build_population
@@ -112,7 +111,7 @@ def test_a_truncated_episode_goes_on_from_its_last_observation_and_a_terminated_
     ring = trainer.run.ring
     index = (ring.priorities.mass > 0).nonzero().squeeze(1)
     batch = gather(ring, index[None])
-    push = torch.from_numpy(ActionScale(trainer.setup.spaces)(batch.action[0]))
+    push = torch.from_numpy(trainer.setup.world_actions(batch.action[0]))
     assert torch.allclose(batch.next_obs[0], batch.obs[0] + push, atol=1e-6), "each is the true successor"
     fallen = batch.next_obs[0, :, 0].abs() > FALL
     assert fallen.any()
@@ -146,7 +145,8 @@ def test_a_champion_is_beaten_by_a_better_member_and_not_by_one_that_is_no_numbe
 
 
 def test_actions_reach_both_bounds() -> None:
-    spaces = replace(build_small().setup.spaces, bounds=((-1.0, 3.0), (0.0, 0.1)), actions=("push", "pull"))
-    scaled = ActionScale(spaces)(torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
+    setup = build_small().setup
+    spaces = replace(setup.spaces, bounds=((-1.0, 3.0), (0.0, 0.1)), actions=("push", "pull"))
+    scaled = replace(setup, spaces=spaces).world_actions(torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
     assert np.allclose(scaled, [[-1, 0], [1, 0.05], [3, 0.1]])
     assert scaled.dtype == np.float32

@@ -30,7 +30,7 @@ def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:
     Raises:
         ConfigError: `days` are outside of the panel, or are too few, or have too few days before them.
     """
-    require(0 <= days.first < days.stop <= rows, "days", days, f"within the {rows} rows of the panel")
+    require(0 <= days.first < days.stop <= rows, "days", days, f"days within the {rows} rows of the panel")
     require(
         days.first >= episode.context - 1,
         "days.first",

@@ -43,7 +43,7 @@ from flatwater_trading.recipe.score import ChampionEvaluation, ChampionScore, sc
 from flatwater_trading.recipe.successor import take_over_
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.workers import TraderWorkers
-from flatwater_trading.training.executor import LocalTileExecutor, TileExecutor
+from flatwater_trading.training.executor import LocalTileExecutor
 from flatwater_trading.training.lessons import purchase_rows
 from flatwater_trading.training.round import ErlTrainer, build_trainer, lineage_record
 from flatwater_trading.training.setup import ErlSetup, build_setup
@@ -214,10 +214,9 @@ def compose(config: ErlRunConfig) -> ErlRun:
             require_fit(plan)
     setup = build_setup(config, market, config.split(len(panel.dates)), device)
     run = allocate_planned_state(lambda: build_erl(setup, market), plan)
-    executor: TileExecutor = (
-        TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
-    )
-    return ErlRun(config, plan, build_trainer(setup, run, executor), panel, private_reason)
+    workers = TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else None
+    trainer = build_trainer(setup, run, workers or LocalTileExecutor(setup, run))
+    return ErlRun(config, plan, trainer, panel, private_reason, workers=workers)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

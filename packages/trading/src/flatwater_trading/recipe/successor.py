@@ -8,6 +8,7 @@ from flatwater.rundir.layout import open_folder
 from flatwater.runs.session import read_config, restore_run
 from flatwater_trading.training.state import has_champion
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.events.background import say_nothing
 
 if TYPE_CHECKING:  # `run` imports this module
     from flatwater_trading.recipe.run import ErlRun
@@ -27,7 +28,7 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     config = read_config(folder)
     if config.trainer != run.config.trainer:
         raise _refusal_error(path, f"it trains `{config.trainer}`", f"the folder of a run of `{run.config.trainer}`")
-    restored_run, _ = restore_run(config, folder, say=lambda _: None)  # its notes are not of this run
+    restored_run, _ = restore_run(config, folder, say=say_nothing)  # its notes are not of this run
     elder: ErlRun = restored_run  # type: ignore[assignment]  # what its recipe composes
     if not has_champion(elder.trainer.run):
         raise _refusal_error(path, "it has no champion yet", "a run whose first generation has ended")

@@ -19,6 +19,7 @@ from flatwater.sweeps.space import read_space, require_evaluation
 from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
+from flatwater_watch.events.background import say_nothing
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.regular_files import read_regular
 from flatwater_watch.meters.process import free_cores
@@ -157,9 +158,9 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     if existing is None and request.space is not None:
         write_object(folder.space, read_regular(request.space))
         # Permitted from now on, as its values may name code: the user has given it.
-        remember_file(folder.space, lambda _: None, trainer=base.trainer)  # silent, as below
+        remember_file(folder.space, say_nothing, trainer=base.trainer)  # silent, as below
     write_config(base, folder.base)
-    remember_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
+    remember_file(folder.base, say_nothing)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
     return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)

@@ -2,14 +2,13 @@
 
 from typing import Protocol
 
-from flatwater.trainers import executor
 from flatwater_trading.training.learn import PopulationLearning, make_learning
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
 from flatwater_trading.training.tile import TileTraining, TileValidation, train_tile, validate_tile
 
 
-class TileExecutor(executor.Executor, Protocol):
+class TileExecutor(Protocol):
     """An executor of tiles, by number. All executors give the same results, bit for bit.
 
     While members learn, their newest weights may be in other processes, until `gather_` fetches them.
@@ -28,7 +27,7 @@ class TileExecutor(executor.Executor, Protocol):
         """Note that the run's members have changed: copies of their weights are stale."""
 
 
-class LocalTileExecutor(executor.LocalExecutor):
+class LocalTileExecutor:
     """This process computes all tiles, one after the other."""
 
     def __init__(self, setup: ErlSetup, run: ErlState) -> None:

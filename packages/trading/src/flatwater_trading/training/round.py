@@ -8,8 +8,7 @@ from typing import Any
 from flatwater.algorithms.api import read_tally_
 from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.state.random import stream
-from flatwater.trainers.executor import ExecutorTrainer
-from flatwater.trainers.loop import Phase
+from flatwater.trainers.loop import Phase, Trainer
 from flatwater_trading.training.executor import TileExecutor
 from flatwater_trading.training.learn import updates_due
 from flatwater_trading.training.row_replay import drawable_count
@@ -17,7 +16,7 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
 from flatwater_trading.training.tile import append_to_replay_, holding_return
 
-ErlTrainer = ExecutorTrainer[ErlSetup, ErlState, TileExecutor]
+ErlTrainer = Trainer[ErlSetup, ErlState]
 
 
 def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> ErlTrainer:
@@ -32,7 +31,7 @@ def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> Erl
         Phase("validate", steps=lambda: count, step_=lambda tile: validate_(setup, run, executor, tile)),
         Phase("evolve", steps=lambda: 1, step_=lambda _: evolve_generation_(setup, run, executor)),
     )
-    return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run), executor)
+    return Trainer(setup, run, phases, lambda: read_numbers_(setup, run))
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int) -> None:

@@ -28,6 +28,10 @@ ShowLine = Callable[[str], None]
 """A function that shows a line, or keeps it until it can be shown."""
 
 
+def say_nothing(_line: str) -> None:
+    """Drop a line, as the `ShowLine` of a caller whose user need not read it."""
+
+
 class BackgroundSink:
     """A queue in front of a sink, such as a tracker, which a thread of its own opens, feeds and closes."""
 

@@ -12,12 +12,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.events.background import BackgroundSink
+from flatwater_watch.events.background import BackgroundSink, ShowLine, say_nothing
 from flatwater_watch.events.event import Event
 from flatwater_watch.sanitize import short_repr
 
@@ -33,8 +32,6 @@ STDERR_BYTES = 300
 _QUOTED_TEXT = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
 _SHELL_OPERATOR = re.compile(r"(?:^|(?<=\s))\d?[<>|&;]+|[|&;]+(?=\s|$)")
 """A pipe, redirection or end of a command at either end of a word: `>> log`, `| mail`, `2>&1`, `ls;`."""
-
-ShowLine = Callable[[str], None]
 
 
 def check_command(command: str | None, setting_name: str = "on_event") -> None:
@@ -107,7 +104,7 @@ class _CommandSink:
 
     def __init__(self, arguments: list[str]) -> None:
         """Prepare without a process; `arguments` are the program and its arguments."""
-        self.show_line: ShowLine = lambda _: None
+        self.show_line: ShowLine = say_nothing
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._failure_count = 0

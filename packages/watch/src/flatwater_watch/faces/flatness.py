@@ -56,7 +56,7 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
         ConfigError: too few rounds are left after the warm-up, or the growth is not an amount of memory.
     """
     growth_bytes = parse_bytes(growth) if isinstance(growth, str) else growth
-    require(growth_bytes > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
+    require(growth_bytes > 0, "growth", growth, "a positive amount, such as '1 MiB': allocators round up")
     warmup_rounds = rounds // 3 if warmup is None else warmup
     require(warmup_rounds >= 1, "warmup", warmup_rounds, "1 round or more: the first fills caches")
     minimum_rounds = warmup_rounds + FLAT.minimum_rounds
@@ -79,7 +79,7 @@ def check_max_growth(max_growth: str | int = "1 MiB") -> int:
         ConfigError: the argument is not an amount of memory.
     """
     growth_bytes = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
-    require(growth_bytes > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
+    require(growth_bytes > 0, "max_growth", max_growth, "a positive amount, such as '1 MiB': allocators round up")
     return growth_bytes
 
 

@@ -120,7 +120,7 @@ def refuse_given_settings(config: Any, table: str, reason: str) -> None:  # noqa
     Args:
         config: settings of the table.
         table: dotted path of the table.
-        reason: text behind "must be left at its default (...) ": the other setting, and the change to make.
+        reason: text behind "expected its default (...) ": the other setting, and the change to make.
 
     Raises:
         ConfigError: a setting differs; the message names the first.
@@ -131,5 +131,5 @@ def refuse_given_settings(config: Any, table: str, reason: str) -> None:  # noqa
         if value != default:
             raise ConfigError(
                 f"{table}.{field.name} = {short_setting(value)}: "
-                f"must be left at its default ({short_setting(default)}) {reason}"
+                f"expected its default ({short_setting(default)}) {reason}"
             )

@@ -40,6 +40,6 @@ class ForagingConfig:
         """Check that the map has space for all objects inside its wall, and that the view has a middle."""
         cells = (self.size - 2) ** 2
         objects = self.mines + self.depots + self.walls + self.agents
-        expected = f"large enough for {objects} mines, depots, walls and agents: the map has {cells} cells"
+        expected = f"a side large enough for {objects} mines, depots, walls and agents: the map has {cells} cells"
         require(objects <= cells, "foraging.size", self.size, expected)
-        require(self.window % 2 == 1, "foraging.window", self.window, f"odd, 3 to {MAXIMUM_SIDE}")
+        require(self.window % 2 == 1, "foraging.window", self.window, f"an odd number from 3 to {MAXIMUM_SIDE}")

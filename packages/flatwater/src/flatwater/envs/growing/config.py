@@ -32,7 +32,7 @@ class HostConfig:
         """Check that channels are even, and that a low-rank seed is no wider than the narrowest block."""
         channels = self.channels
         # The norms of blocks and seeds have two groups.
-        require(not any(c % 2 for c in channels), "env.host.channels", channels, "even")
+        require(not any(c % 2 for c in channels), "env.host.channels", channels, "even numbers")
         require(self.rank <= min(self.hidden), "env.host.rank", self.rank, "1 to the narrowest of env.host.hidden")
 
 

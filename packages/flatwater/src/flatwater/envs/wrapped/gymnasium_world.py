@@ -7,8 +7,7 @@ import gymnasium
 import numpy as np
 
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
-from flatwater.envs.open_envs import bind_closing
-from flatwater.envs.world import Array, Spaces
+from flatwater.envs.world import Array
 from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -16,14 +15,13 @@ from flatwater.envs.wrapped.checks import (
     check_info,
     check_reset,
     check_reward,
-    find_not_finite,
     interface_error,
-    not_finite_error,
     source_location,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.env_copies import EnvCopies
 from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
-from flatwater.envs.wrapped.native_spaces import frame_rate, native_spaces
+from flatwater.envs.wrapped.native_spaces import native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.user_code import CallGuard, dotted_name, find_source_line
 from flatwater_watch.errors import ConfigError, UserCodeError
@@ -32,7 +30,7 @@ NO_ACTION = -1
 """Value in `executed` before the first action of an episode."""
 
 
-class GymnasiumWorld:
+class GymnasiumWorld(EnvCopies):
     """A `World`, or a `MaskedWorld`, of E copies of one Gymnasium environment, A = 1."""
 
     def __init__(
@@ -53,15 +51,13 @@ class GymnasiumWorld:
             envs: number of copies, E, stepped one after another.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
-        self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
-        """The environments, with their wrappers."""
-        first_copy, self._name = self.copies[0], title
-        env, subject = _find_user_layer(first_copy), f"environment {title}"  # for messages of the guards
-        self._step_guard, self._render_guard = (CallGuard(subject, env, "step"), CallGuard(subject, env, "render"))
-        self._close_envs = bind_closing(self.copies, CallGuard(subject, env, "close"))
-        self._reset_guard = CallGuard(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
-        self._space_guard = CallGuard(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
-        self._user_layer, self._allow_nan = env, allow_nan
+        copies = [make() for _ in range(envs)]
+        first_copy, user_layer = copies[0], _find_user_layer(copies[0])
+        super().__init__(copies, user_layer, title, reset_signature="reset(self, *, seed=None, options=None)")
+        self._space_guard = CallGuard(
+            self._subject, user_layer, "observation_space", call="its spaces", passing=(AttributeError,)
+        )
+        self._allow_nan = allow_nan
         observation_space, action_space = self._first_spaces = self._read_spaces(first_copy)
         self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of the environment."""
@@ -81,15 +77,9 @@ class GymnasiumWorld:
         )
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checks_observations = not allow_nan and bool(self._reader.measures)
-        dtype = np.float32 if self._actions.bounds else np.int64
-        self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, dtype)
+        self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, self._spaces.action_type)
         """Last action of each copy, or `NO_ACTION`."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
-
-    @property
-    def spaces(self) -> Spaces:
-        """Observations and actions of the agents."""
-        return self._spaces
 
     def _read_spaces(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
         """Return a copy's observation and action space.
@@ -159,7 +149,7 @@ class GymnasiumWorld:
         self.executed[env_mask] = NO_ACTION
         self._limit.begin_(env_mask, seeds)
         if self._checks_observations:
-            self._check_finite(obs, "reset")
+            self._check_finite(self._reader, obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -204,35 +194,8 @@ class GymnasiumWorld:
             elif self._actions.bounds is None:
                 refuse_late_mask(info, self._name)
         if self._checks_observations:
-            self._check_finite(obs, "step")
+            self._check_finite(self._reader, obs, "step")
         self._limit.truncate_(terminated, truncated)
-
-    def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse NaN and infinities in the observations of all copies, which `method` has written.
-
-        Raises:
-            UserCodeError: a number is NaN or infinite; the message names its environment and place.
-        """
-        numbers = self._reader.numbers(obs)
-        if (index := find_not_finite(numbers)) is None:
-            return
-        env, _agent, number = index
-        error = not_finite_error(self._reader.part_name(number), numbers[index])
-        raise interface_error(self._user_layer, method, error, self._limit.place(env, method))
-
-    @property
-    def frames_per_second(self) -> float:
-        """Number of frames of `render` that make a second."""
-        return frame_rate(self.copies[0])
-
-    def render(self) -> object:
-        """Return the first copy's frame."""
-        with self._render_guard:
-            return self.copies[0].render()
-
-    def close(self) -> None:
-        """Close the copies."""
-        self._close_envs()
 
 
 def _find_user_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from flatwater.envs.kept_state import StateKeeper
+from flatwater.envs.kept_state import require_keeper
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, find_not_finite, source_location
@@ -73,26 +73,12 @@ class OwnWorld:
     def state_dict(self) -> Any:  # noqa: ANN401  (of the class)
         """Return the state that the world keeps over episodes."""
         with CallGuard(self._subject, self.inner, "state_dict"):
-            return self._keeper.state_dict()
+            return require_keeper(self.inner, self._spaces.kept).state_dict()
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (of the class)
         """Give the world back a state that it has returned."""
         with CallGuard(self._subject, self.inner, "load_state_dict"):
-            self._keeper.load_state_dict(state)
-
-    @property
-    def _keeper(self) -> StateKeeper:
-        """The user's world, which must have the methods that its spaces promise with `kept`.
-
-        Raises:
-            ConfigError: the world lacks `state_dict` or `load_state_dict`.
-        """
-        if not isinstance(self.inner, StateKeeper):
-            raise ConfigError(
-                f"{type(self.inner).__name__}: its spaces have kept = {self._spaces.kept}: give it state_dict and "
-                "load_state_dict"
-            )
-        return self.inner
+            require_keeper(self.inner, self._spaces.kept).load_state_dict(state)
 
     def close(self) -> None:
         """Close the user's world."""

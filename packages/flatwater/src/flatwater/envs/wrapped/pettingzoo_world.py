@@ -12,7 +12,7 @@ from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.kinds import KindRows, join_kinds, name_kinds
 from flatwater.envs.names import PETTINGZOO
-from flatwater.envs.world import AgentKind, Array, Spaces
+from flatwater.envs.world import AgentKind, Array
 from flatwater.envs.wrapped.actions import ActionSpec, make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -20,9 +20,7 @@ from flatwater.envs.wrapped.checks import (
     check_info,
     check_reset,
     check_reward,
-    find_not_finite,
     interface_error,
-    not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
@@ -71,8 +69,8 @@ class PettingZooWorld(PettingZooCopies):
         self._allow_nan = allow_nan
         has_choices = any(not isinstance(action, Box) for _, action in self._agent_spaces.values())
         # A reset shows which agents have masks; actions that are numbers have none.
-        infos = self._reset_copy(self._copies[0], seed=0)[1] if has_choices else {}
-        self.episode_starts = EpisodeStarts(self._copies, make)
+        infos = self._reset_copy(self.copies[0], seed=0)[1] if has_choices else {}
+        self.episode_starts = EpisodeStarts(self.copies, make)
         groups = self._group_agents(infos)
         kind_names = name_kinds([[*map(str, group)] for group in groups])
         parts = [self._make_part(name, agents, config, infos) for name, agents in zip(kind_names, groups, strict=True)]
@@ -120,12 +118,12 @@ class PettingZooWorld(PettingZooCopies):
         """
         observation, action = self._agent_spaces[agents[0]]
         native = native_spaces(observation, action, config.form, self._name)
-        actions = make_action_spec(action, self._copies[0].unwrapped, self._name)
+        actions = make_action_spec(action, self.copies[0].unwrapped, self._name)
         has_masks = native.has_mask or any(MASK_KEY in infos.get(agent, {}) for agent in agents)
         spaces = world_spaces(
             native.reader,
             actions,
-            envs=len(self._copies),
+            envs=len(self.copies),
             agents=len(agents),
             steps=config.steps or MAXIMUM_STEPS,
             masked=has_masks and actions.bounds is None,
@@ -143,11 +141,6 @@ class PettingZooWorld(PettingZooCopies):
         )
         return _KindPart(kind, native, native.env_reader, actions)
 
-    @property
-    def spaces(self) -> Spaces:
-        """Observations and actions of the agents."""
-        return self._spaces
-
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
 
@@ -159,15 +152,17 @@ class PettingZooWorld(PettingZooCopies):
         self.episode_starts.record_starts_(env_mask)
         for env in np.flatnonzero(env_mask):
             # 32 bits of the seed, as NumPy's older generators take no more.
-            observations, infos = self._reset_copy(self._copies[env], int(seeds[env]) % 2**32)
+            observations, infos = self._reset_copy(self.copies[env], int(seeds[env]) % 2**32)
             try:
                 self._write_observations_(obs[env], observations)
             except CONVERSION_ERRORS as error:
-                raise interface_error(self._user_env, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
+                raise interface_error(
+                    self._user_layer, "reset", error, f"with seed {int(seeds[env]) % 2**32}"
+                ) from error
             if legal is not None:
-                self._write_legal_(legal[env], observations, infos, self._copies[env].agents)
+                self._write_legal_(legal[env], observations, infos, self.copies[env].agents)
         self._limit.begin_(env_mask, seeds)
-        self._check_finite(obs, "reset")
+        self._check_all_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -186,7 +181,7 @@ class PettingZooWorld(PettingZooCopies):
             UserCodeError: a copy's `step` failed, or its result is not as the interface says.
             RunError: there is no mask of the length that is expected.
         """
-        for env, copy in enumerate(self._copies):
+        for env, copy in enumerate(self.copies):
             # PettingZoo's parallel API takes no action of an agent that is over.
             actions_by_agent = {
                 self._agents[place]: action
@@ -209,13 +204,13 @@ class PettingZooWorld(PettingZooCopies):
                     self._is_over[0, env, index] |= check_flag("terminated", terminations.get(agent, False))
                     self._is_over[1, env, index] |= check_flag("truncated", truncations.get(agent, False))
             except CONVERSION_ERRORS as error:
-                raise interface_error(self._user_env, "step", error, self._limit.place(env, "step")) from error
+                raise interface_error(self._user_layer, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], observations, infos, copy.agents)
             for agent, part in zip(self._agents, self._part_by_agent, strict=True):
                 if part.actions.bounds is None and not part.kind.spaces.masked:
                     refuse_late_mask(infos.get(agent, {}), self._name)
-        self._check_finite(obs, "step")
+        self._check_all_finite(obs, "step")
         # From flags that are kept over steps, as the environment reports an agent's end in one step alone.
         terminated[...], truncated[...] = self._is_over
         self._limit.truncate_(terminated, truncated)
@@ -239,22 +234,13 @@ class PettingZooWorld(PettingZooCopies):
             observations, infos = check_reset(answer)
             return check_info(observations), check_info(infos)
         except (TypeError, ValueError) as error:
-            raise interface_error(self._user_env, "reset", error) from error
+            raise interface_error(self._user_layer, "reset", error) from error
 
-    def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse NaN and infinities in the measurements of all copies, which `method` has written.
-
-        Raises:
-            UserCodeError: a number is NaN or infinite; the message names its environment and place.
-        """
+    def _check_all_finite(self, obs: Array, method: str) -> None:
+        """Refuse NaN and infinities in the measurements of each kind of agents, which `method` has written."""
         for part in self._checked_parts:
-            numbers = part.reader.numbers(obs if part.rows is None else part.rows.read_obs(obs))
-            if (index := find_not_finite(numbers)) is None:
-                continue
-            env, agent, number = index  # the agent's position within its kind
-            place = f"{part.kind.agents[agent]}'s {part.reader.part_name(number)}"
-            error = not_finite_error(place, numbers[index])
-            raise interface_error(self._user_env, method, error, self._limit.place(env, method))
+            own_obs = obs if part.rows is None else part.rows.read_obs(obs)
+            self._check_finite(part.reader, own_obs, method, part.kind.agents)
 
     def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:
         """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over."""

@@ -168,10 +168,7 @@ def _native_tokens_reader(space: gym.Space[Any], name: str) -> ObservationReader
             f"feature and value (the position {PADDING} pads), got {space}"
         )
 
-    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        out[...] = check_observation(observation, shape)
-
-    return ObservationReader("tokens", shape=(shape[0], TOKEN), write=write)
+    return ObservationReader("tokens", shape=(shape[0], TOKEN), write=_array_copier(shape))
 
 
 def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
@@ -219,13 +216,12 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     leaves.sort(key=lambda leaf: _is_image(leaf.space))
     parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
     if len(parts) == 1 and not parts[0].keys:
-        write_image = _image_copier(parts[0].shape)
-        return ObservationReader("image", shape=parts[0].shape, write=write_image, parts=parts)
+        return ObservationReader("image", shape=parts[0].shape, write=_array_copier(parts[0].shape), parts=parts)
     number_leaves = [leaf for leaf in leaves if not _is_image(leaf.space)]
     write_parts, start = [], 0
     for leaf, part in zip(leaves, parts, strict=True):
         end = start + part.size * (1 if part.is_image else FLOAT_BYTES)
-        write_value = _image_copier(part.shape) if part.is_image else _value_writer(leaf.space)
+        write_value = _array_copier(part.shape) if part.is_image else _value_writer(leaf.space)
         # The last item is the shape of an image; None stands for numbers.
         write_parts.append((leaf.get_value, write_value, slice(start, end), part.shape if part.is_image else None))
         start = end
@@ -354,13 +350,13 @@ def _is_float(space: gym.Space[Any]) -> bool:
     return isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
 
 
-def _image_copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
-    """Return the function that writes an image into an array of its shape."""
+def _array_copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
+    """Return the function that writes an image, or tokens, into an array of this shape."""
 
-    def write_image(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+    def write_array(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         out[...] = check_observation(observation, shape)
 
-    return write_image
+    return write_array
 
 
 def _value_writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:

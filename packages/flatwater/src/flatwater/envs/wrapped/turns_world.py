@@ -14,7 +14,7 @@ import torch
 
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
-from flatwater.envs.world import Array, Spaces, check_legal
+from flatwater.envs.world import Array, check_legal
 from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -120,8 +120,8 @@ class TurnsWorld(PettingZooCopies):
         super().__init__(make, title, envs)
         observation_space, action_space = self._common_spaces()
         self._allow_nan = allow_nan
-        first_copy = self._copies[0]
-        self._last_guard = CallGuard(f"environment {title}", self._user_env, "last")
+        first_copy = self.copies[0]
+        self._last_guard = CallGuard(self._subject, self._user_layer, "last")
         self.opponents: Opponents | None = None
         """Policies of the other sides; None if all of them act at random."""
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
@@ -133,7 +133,7 @@ class TurnsWorld(PettingZooCopies):
         self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of each agent."""
         self._reader = self.native.env_reader
-        self.episode_starts = EpisodeStarts(self._copies, make)
+        self.episode_starts = EpisodeStarts(self.copies, make)
         steps = config.steps or MAXIMUM_STEPS
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.episode_starts.state_bytes
@@ -180,13 +180,7 @@ class TurnsWorld(PettingZooCopies):
         )
         # A `RandomTeacher` draws legal actions: here for opponents without a policy.
         self._random_players = [RandomTeacher(self, generator) for generator in self._opponent_turns.generators]
-        dtype = np.int64 if spaces.bounds is None else np.float32
-        self._opponent_actions = np.zeros((envs, *spaces.action_shape), dtype)
-
-    @property
-    def spaces(self) -> Spaces:
-        """Observations and actions of the learners."""
-        return self._spaces
+        self._opponent_actions = np.zeros((envs, *spaces.action_shape), spaces.action_type)
 
     @property
     def sides(self) -> int:
@@ -212,7 +206,7 @@ class TurnsWorld(PettingZooCopies):
         for env in np.flatnonzero(env_mask).tolist():
             # 32 bits of the seed, as NumPy's older generators take no more.
             with self._reset_guard:
-                self._copies[env].reset(seed=int(seeds[env]) % 2**32)
+                self.copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._opponent_turns.generators[env].manual_seed(int(seeds[env]) % 2**32)
         if self.opponents is not None:
             self.opponents.begin_(env_mask)
@@ -241,7 +235,7 @@ class TurnsWorld(PettingZooCopies):
         is_playing = np.logical_not(self._is_over.any(0))
         for env in np.flatnonzero(is_playing).tolist():
             with self._step_guard:
-                self._copies[env].step(moves[env])
+                self.copies[env].step(moves[env])
         self._play_opponents_(pending=is_playing)
         self._write_learner_turns_(np.ones_like(is_playing), obs, legal)
         reward[:, 0] = self._pending_rewards
@@ -269,7 +263,7 @@ class TurnsWorld(PettingZooCopies):
             moves = self._actions.to_env_actions(self._opponent_actions)
             for env in np.flatnonzero(pending).tolist():
                 with self._step_guard:
-                    self._copies[env].step(moves[env])
+                    self.copies[env].step(moves[env])
         raise RunError(
             f"{self._name}: {MAXIMUM_TURNS:,} turns in a row were not the learner's: expected its turn or its end"
         )
@@ -280,7 +274,7 @@ class TurnsWorld(PettingZooCopies):
         An opponent's turn is written into `_opponent_turns`. Else the learner's turn, or its end, is kept, and the
         learner's reward is added to those that no step has returned yet.
         """
-        copy, learner = self._copies[env], self._agents[self._learner_sides[env]]
+        copy, learner = self.copies[env], self._agents[self._learner_sides[env]]
         turn = GONE
         while copy.agents:
             agent, turn = copy.agent_selection, self._read_turn(copy)
@@ -337,7 +331,7 @@ class TurnsWorld(PettingZooCopies):
                 info=check_info(info),
             )
         except CONVERSION_ERRORS as error:
-            raise interface_error(self._user_env, "last", error) from error
+            raise interface_error(self._user_layer, "last", error) from error
 
     def _write_learner_turns_(self, env_mask: Array, obs: Array, legal: Array | None) -> None:
         """Write the learners' observations [E, 1, *obs], and masks [E, 1, R] if any, in the copies of `env_mask`."""
@@ -364,7 +358,7 @@ class TurnsWorld(PettingZooCopies):
             if self._checks_observations and (index := find_not_finite(numbers)) is not None:
                 raise not_finite_error(self._reader.part_name(*index), numbers[index])
         except CONVERSION_ERRORS as error:
-            raise interface_error(self._user_env, "last", error, self._limit.place(env, "step")) from error
+            raise interface_error(self._user_layer, "last", error, self._limit.place(env, "step")) from error
         if legal is not None and self._spaces.masked:
             write_mask(turn.observation, turn.info, legal, self._name)
         elif not self._spaces.masked and self._actions.bounds is None:

@@ -9,32 +9,29 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
-from flatwater.envs.open_envs import bind_closing
-from flatwater.envs.world import Array, Spaces, UnseededError
+from flatwater.envs.world import Array, UnseededError
 from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
     check_reset,
     check_reward,
-    find_not_finite,
     interface_error,
-    not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.env_copies import EnvCopies
 from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.masks import MASK_KEY, refuse_late_mask, write_mask
 from flatwater.envs.wrapped.method_masks import MASK_METHOD, has_mask_method
-from flatwater.envs.wrapped.native_spaces import frame_rate, native_spaces
+from flatwater.envs.wrapped.native_spaces import native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
-from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 FINAL, FINAL_INFO = "final_obs", "final_info"
 """Keys in infos of an episode's last observation and last info, where the next episode has begun in the same step."""
 
 
-class VectorWorld:
+class VectorWorld(EnvCopies):
     """A `World` of the environments of one vector environment, A = 1.
 
     Episodes begin with the requested seeds if single environments can be reset (`options["reset_mask"]`), as in
@@ -54,12 +51,9 @@ class VectorWorld:
         Raises:
             ConfigError: the environment begins the next episode only in the step after the last one's end.
         """
-        self._env, self._name, self._allow_nan = env, title, allow_nan
-        envs, inner_env, subject = int(env.num_envs), env.unwrapped, f"environment {title}"
-        self._reset_guard = CallGuard(subject, inner_env, "reset")
-        self._step_guard = CallGuard(subject, inner_env, "step")
-        self._render_guard = CallGuard(subject, inner_env, "render")
-        self._close_envs = bind_closing([env], CallGuard(subject, inner_env, "close"))
+        envs, inner_env = int(env.num_envs), env.unwrapped
+        super().__init__([env], inner_env, title)
+        self._env, self._allow_nan = env, allow_nan
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))  # Gymnasium's default
         self._can_reset_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
         self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
@@ -93,11 +87,6 @@ class VectorWorld:
         """Whether each environment has begun its next episode by itself, bool [E]."""
         self._infos, self.infos = infos, InfosByNumber(envs, self._read_info)
 
-    @property
-    def spaces(self) -> Spaces:
-        """Observations and actions of the agents."""
-        return self._spaces
-
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset environments with seeds, or use the episodes that the vector environment has begun by itself.
 
@@ -124,7 +113,7 @@ class VectorWorld:
         self._has_next_begun[env_mask] = False
         self._limit.begin_(env_mask, seeds)
         if self._checks_observations:
-            self._check_finite(obs, "reset")
+            self._check_finite(self._reader, obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -155,7 +144,7 @@ class VectorWorld:
                 truncated[env] = check_flag("truncated", truncations[env])
         except CONVERSION_ERRORS as error:
             # A whole result may be wrong, and so belong to no environment: the message names the step of the first.
-            raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
+            raise interface_error(self._user_layer, "step", error, self._limit.place(0, "step")) from error
         is_over = (terminated | truncated)[:, 0]
         self._infos, self._next_starts = infos, (rows, infos)
         self._has_next_begun[...] = is_over & self._resets_in_same_step
@@ -172,7 +161,7 @@ class VectorWorld:
         if legal is None and self._actions.bounds is None:
             refuse_late_mask(infos, self._name)
         if self._checks_observations:
-            self._check_finite(obs, "step")
+            self._check_finite(self._reader, obs, "step")
         self._limit.truncate_(terminated, truncated)
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the wrappers)
@@ -183,20 +172,10 @@ class VectorWorld:
         """Give the wrappers of the vector environment back a state that `state_dict` has returned."""
         load_state_(self._env, state)
 
-    @property
-    def frames_per_second(self) -> float:
-        """Number of frames of `render` that make a second."""
-        return frame_rate(self._env)
-
     def render(self) -> object:
         """Return the first environment's frame, of those that the vector environment's `render` gives."""
-        with self._render_guard:
-            frames = self._env.render()
+        frames: Any = super().render()
         return None if frames is None else frames[0]
-
-    def close(self) -> None:
-        """Close the vector environment, and its processes where it has any."""
-        self._close_envs()
 
     def _read_info(self, env: int) -> dict[str, Any]:
         """Return the info of an environment's last step, even if the next episode has begun in that step."""
@@ -216,7 +195,7 @@ class VectorWorld:
                 f"the episode is over, and the infos have no {FINAL!r}: expected its last observation there, as the "
                 "next episode begins in the same step (AutoresetMode.SAME_STEP)"
             )
-            raise interface_error(self._env.unwrapped, "step", fault, self._limit.place(env, "step"))
+            raise interface_error(self._user_layer, "step", fault, self._limit.place(env, "step"))
         return last_observation
 
     def _reset_envs(self, env_mask: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
@@ -241,7 +220,7 @@ class VectorWorld:
         try:
             observations, infos = check_reset(answer)
         except TypeError as error:
-            raise interface_error(self._env.unwrapped, "reset", error) from error
+            raise interface_error(self._user_layer, "reset", error) from error
         return observations, infos
 
     def _write_observation_(self, obs: Array, env: int, row: Any, method: str) -> None:  # noqa: ANN401  (of the space)
@@ -253,20 +232,7 @@ class VectorWorld:
         try:
             self._reader.write(row, obs[env, 0])
         except CONVERSION_ERRORS as error:
-            raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method)) from error
-
-    def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse NaN and infinities in the observations of all environments, which `method` has written.
-
-        Raises:
-            UserCodeError: a number is NaN or infinite; the message names its environment and place.
-        """
-        numbers = self._reader.numbers(obs)
-        if (index := find_not_finite(numbers)) is None:
-            return
-        env, _agent, number = index
-        error = not_finite_error(self._reader.part_name(number), numbers[index])
-        raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method))
+            raise interface_error(self._user_layer, method, error, self._limit.place(env, method)) from error
 
 
 def _mask_and_last_observation(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)

@@ -14,15 +14,14 @@ from flatwater.algorithms.discrete_sac import ChosenValue, draw_choice
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, read_native
-from flatwater.nets.actions import mask_logits
+from flatwater.nets.actions import bound_tensors, mask_logits, scale_to_bounds
 from flatwater.nets.image_values import ImageValues, image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues, add_mask
 from flatwater.nets.named_weights import NamedWeights
-from flatwater.nets.observation import view_numbers
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.export_masks import example_mask, mask_input
+from flatwater.runs.export_inputs import example_inputs, program_inputs
 from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater_watch.errors import ConfigError
@@ -85,12 +84,9 @@ class ChampionModule(nn.Module):
         # `critic.0.` and the name of a weight: the number is the second part.
         self.critics = len({name.split(".")[1] for name in weights if name.startswith(CRITIC)})
         """Number of critics."""
-        # [actions, 2] -> [actions] each; a pair of zeros stands where actions are choices and have no bounds.
-        low, high = torch.tensor(
-            spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=next(iter(weights.values())).device
-        ).T
-        self.register_buffer("low", low.contiguous())
-        self.register_buffer("high", high.contiguous())
+        low, high = bound_tensors(spaces.bounds, next(iter(weights.values())).device)
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
 
     def forward(self, obs: Float[Tensor, "B N"], action_mask: Bool[Tensor, "B A"] | None = None) -> Tensor:
         """Return the action on each observation: the position of a choice [B], or numbers within the bounds [B, A].
@@ -100,7 +96,7 @@ class ChampionModule(nn.Module):
         if isinstance(self.actor, MLPValues):
             return self._choice_values(self.actor, obs, action_mask).argmax(-1)
         # Networks have an axis of members; here there is one member.
-        return self._scale_to_bounds(self.actor(self._params(), obs[None])[0])
+        return scale_to_bounds(self.actor(self._params(), obs[None])[0], self.low, self.high)
 
     def act(
         self,
@@ -121,7 +117,7 @@ class ChampionModule(nn.Module):
         mean, log_deviation = self.actor.gaussian(self._params(), obs[None])
         noise = torch.empty(mean.shape).normal_(generator=rng).to(mean.device)
         actions, _log_prob, _random_parts = sample_action(mean, log_deviation, noise)
-        return self._scale_to_bounds(actions[0]), memory  # of the only member
+        return scale_to_bounds(actions[0], self.low, self.high), memory  # of the only member
 
     def value(self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None) -> Tensor:  # noqa: ARG002  (there is no memory)
         """Return the value [B] of the action without noise: the smallest of the critics', or the largest Q of DQN.
@@ -159,12 +155,6 @@ class ChampionModule(nn.Module):
         named_weights = self.net.weights_by_name().items()
         return {name.removeprefix(prefix): weight[None] for name, weight in named_weights if name.startswith(prefix)}
 
-    def _scale_to_bounds(self, action: Tensor) -> Tensor:
-        """Map actions from [-1, 1] to [low, high]."""
-        middle, half_range = (self.low + self.high) / 2, (self.high - self.low) / 2
-        # Clamped, because rounding may lead a little beyond a bound.
-        return torch.minimum(torch.maximum(action * half_range + middle, self.low), self.high)
-
 
 def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
     """Return the network of an actor's critics: of the chosen action's value, or of an observation and an action."""
@@ -188,10 +178,9 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
     return PolicyExport(
         recipe="evolve",
         module=ChampionModule(actor, spaces, weights),
-        example=partial(_example_inputs, spaces),
+        example=lambda rows: example_inputs(spaces, rows, torch.Generator().manual_seed(0)),
         axes=(0, 0) if spaces.masked else (0,),  # rows are axis 0 of the observations and masks
-        inputs={"obs": f"{spaces.obs_type.__name__} [{', '.join(['rows', *map(str, spaces.obs)])}]"}
-        | mask_input(spaces),
+        inputs=program_inputs(spaces),
         outputs={"action": action_text},
         meaning={"bounds": bounds} if bounds else {"actions": actions},
         header={
@@ -207,22 +196,6 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
         },
         tensors=weights,
     )
-
-
-def _example_inputs(spaces: Spaces, rows: int) -> tuple[Tensor, ...]:
-    """Return random observations [rows, *obs], and the mask [rows, A] where actions have masks.
-
-    Observations are float32 vectors, or uint8 images with the numbers next to them.
-    """
-    rng = torch.Generator().manual_seed(0)
-    masks = (example_mask(spaces, rows),) if spaces.masked else ()
-    if spaces.form != "image":
-        return torch.randn(rows, *spaces.obs, generator=rng), *masks
-    obs = torch.randint(0, 256, (rows, *spaces.obs), generator=rng, dtype=torch.uint8)
-    # A view: the numbers next to images are not random bytes.
-    numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
-    numbers.copy_(torch.rand(numbers.shape, generator=rng))
-    return obs, *masks
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,11 @@ def compose(config: GrowRunConfig) -> GrowRun:
     setup = GrowSetup(config, device, task.image_shape)
     run = allocate_planned_state(lambda: build_grow(setup, task), plan)
     image_hash, host_hashes = fingerprints(config, task)
-    executor = None
+    workers = None
     # Workers' processes start with the first episode, not here.
     if plan.workers:
-        executor = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{image_hash}:{host_hashes}")
-    return GrowRun(config, plan, build_trainer(setup, run, executor), image_hash)
+        workers = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{image_hash}:{host_hashes}")
+    return GrowRun(config, plan, build_trainer(setup, run, workers), image_hash, workers=workers)
 
 
 def plan(config: GrowRunConfig) -> Plan:

@@ -17,16 +17,15 @@ from flatwater.algorithms.learner import weight_views
 from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, find_native_spaces, native_spaces, read_native
-from flatwater.nets.actions import Actions, mask_logits
+from flatwater.nets.actions import Actions, bound_tensors, clamp_to_bounds, mask_logits
 from flatwater.nets.actor_critic import ActorCritic, ActorCriticStep, token_rows
 from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.named_weights import NamedWeights
-from flatwater.nets.observation import view_numbers
 from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.export_masks import example_mask, mask_input
+from flatwater.runs.export_inputs import example_inputs, program_inputs
 from flatwater.runs.kinds_policy import KindsPolicy
 from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
@@ -78,10 +77,9 @@ class PolicyModule(nn.Module):
         self.net = NamedWeights(trained_weights, fixed)
         # Called now for its cache of the bounds' middle and half width, whose making an export must not trace.
         network.actions.distribution(torch.zeros(1, network.actions.outputs, device=network.device))
-        # A pair of zeros stands where actions are choices and have no bounds.
-        low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=network.device).T
-        self.register_buffer("low", low.contiguous())
-        self.register_buffer("high", high.contiguous())
+        low, high = bound_tensors(spaces.bounds, network.device)
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
 
     def forward(self, obs: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return actions [B, *action], their logits [B, R] if they are choices, and the new memory if one was given.
@@ -130,7 +128,7 @@ class PolicyModule(nn.Module):
         """Return actions moved to the nearest bound where they are beyond it; choices as they are."""
         if self.spaces.bounds is None:
             return action
-        return torch.minimum(torch.maximum(action, self.get_buffer("low")), self.get_buffer("high"))
+        return clamp_to_bounds(action, self.get_buffer("low"), self.get_buffer("high"))
 
     def _embed(self, weights: Weights, obs: Tensor) -> Tensor:
         """Return the network's input [1, B, O]; tokens are summed without `embedding_bag`, which cannot be exported."""
@@ -166,8 +164,7 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
     network = build_actor_critic(spaces, config, cpu)
     # Contiguous, as .safetensors takes no other tensors.
     weights = {name: weight.detach().cpu().contiguous() for name, weight in module.net.weights_by_name().items()}
-    cells, kind = module.cells, spaces.obs_type.__name__
-    shape = [*spaces.obs]
+    cells = module.cells
     memory_text = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
     memory_input = {"memory": memory_text} if cells else {}
     memory_output = {"memory_after": memory_text} if cells else {}
@@ -182,12 +179,12 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
         example=lambda rows: _example_inputs(spaces, cells, rows),
         # Rows are axis 0 of the observations and masks, and axis 1 of the memory.
         axes=(0,) * (2 if spaces.masked else 1) + ((1,) if cells else ()),
-        inputs={"obs": f"{kind} [{', '.join(['rows', *map(str, shape)])}]"} | mask_input(spaces) | memory_input,
+        inputs=program_inputs(spaces) | memory_input,
         outputs={"action": action} | logits | memory_output,
         meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
         header={
             "form": spaces.form,
-            "obs": shape,
+            "obs": [*spaces.obs],
             "actions": list(spaces.actions),
             "bounds": spaces.bounds,
             "choices": spaces.choices,
@@ -208,17 +205,8 @@ def _example_inputs(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]
         uint8 or float32 [rows, *obs]; with masks bool [rows, R]; with `cells` also the memory [2, rows, cells].
     """
     rng = torch.Generator().manual_seed(0)
-    shape = (rows, *spaces.obs)
-    if spaces.form == "vector":
-        obs = torch.randn(shape, generator=rng)
-    else:
-        obs = torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8)
-        if spaces.form == "image":  # the numbers next to images are not random bytes; a view writes them
-            numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
-            numbers.copy_(torch.rand(numbers.shape, generator=rng))
-    masks = (example_mask(spaces, rows),) if spaces.masked else ()
-    memories = (torch.rand(2, rows, cells, generator=rng) - 0.5,) if cells else ()
-    return obs, *masks, *memories
+    inputs = example_inputs(spaces, rows, rng)
+    return *inputs, *((torch.rand(2, rows, cells, generator=rng) - 0.5,) if cells else ())
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from flatwater.trainers.blocks.round import build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_actor_critic
 from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import CheckpointError, ConfigError
+from flatwater_watch.events.background import say_nothing
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class StudentTeacher:
         student = build_actor_critic(world.spaces, config.policy, device)
         # A learner for its storage alone: the checkpoint is read into it by the leaves' names.
         learner = build_learner(student, sequences=1, rng=generator(0, "unused", device), device=device)
-        checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)  # says nothing of damaged ones
+        checkpoint = newest_intact(folder.checkpoints, say=say_nothing)  # says nothing of damaged ones
         if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
         restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, part="learner")

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Teacher, World, check_actions
+from flatwater.envs.world import Array, Outcome, Teacher, World, build_outcome, check_actions
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.opponents import EARLIER, deal_opponents, take_policy_
@@ -22,11 +22,9 @@ from flatwater.trainers.blocks.state import (
     policy_parts,
 )
 from flatwater.trainers.episodes import (
-    Outcome,
     ReportEnded,
     ask_teacher_,
     begin_,
-    build_outcome,
     step_,
     view_episodes,
 )
@@ -69,7 +67,7 @@ class BlockCollector:
         """Whether the world writes beside the rollouts, as the rows of several kinds have another form."""
         self._bind_world_rows_()
         self._episodes = view_episodes(run.episodes)
-        self._actions = np.zeros((*self._grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
+        self._actions = np.zeros((*self._grid, *spaces.action_shape), spaces.action_type)
         """Actions of several kinds of agents, side by side."""
         self._earlier_policies = run.opponents.get(EARLIER)
         """Opponents in a game in turns; None in other environments."""

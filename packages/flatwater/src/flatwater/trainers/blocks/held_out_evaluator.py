@@ -58,7 +58,7 @@ def build_evaluator(
     obs: Array = held_out.obs.view(*grid, *spaces.obs).numpy()
     legal: Array | None = None if masks is None else masks.view(*grid, -1).numpy()
     players_of_kinds = [(part, _bind_player(part)) for part in policy_parts(setup, run)]
-    actions = np.zeros((*grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
+    actions = np.zeros((*grid, *spaces.action_shape), spaces.action_type)
 
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
         """Return the actions [E, A, *action]; each policy chooses those of its kind of agents."""

@@ -30,6 +30,7 @@ from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater.trainers.blocks.opponents import EARLIER, EarlierPolicies, build_earlier
 from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
+from flatwater.trainers.evaluator import EvaluationEpisodes
 from flatwater.trainers.logged_numbers import OWN, LoggedNumbers, build_logged_numbers
 from flatwater.trainers.loop import Progress
 from flatwater.trainers.on_policy import OnPolicySetup
@@ -49,15 +50,10 @@ DRAWERS = ("actions", "held out actions")
 
 
 @state
-class HeldOutEpisodes:
+class HeldOutEpisodes(EvaluationEpisodes):
     """Episodes for evaluation, in a world of their own, on the same seeds for every player."""
 
-    episodes: Episodes
-    obs: Tensor
-    """Present observations, [B, *obs]."""
     memory: Float[Tensor, "2 B M"]
-    done: Bool[Tensor, "E"]
-    """Environments whose one episode has ended; later steps do not count."""
     scores: dict[str, Float[Tensor, "B"]]
     """Return of each agent in the last evaluation, by player; NaN before it."""
 

@@ -8,7 +8,6 @@ from flatwater.envs.world import Array, World
 from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import Params, views
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
-from flatwater.trainers.evolve.action_scale import ActionScale
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import TRIAL, Population
 
@@ -20,7 +19,7 @@ all of them; random actions."""
 def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> EpisodeEvaluator:
     """Return the evaluator that plays all members, the champion or random actions; no episode begins yet."""
     trial, actor, population = run.trial, setup.nets.actor, setup.config.population
-    weights, scale = views(run.learner.actor, actor.layout), ActionScale(setup.spaces)
+    weights = views(run.learner.actor, actor.layout)
     # The last row of weights is the champion's, or the single agent's.
     champion = {name: weight[-1:] for name, weight in weights.items()}
     legal = run.legal.get(TRIAL)
@@ -31,7 +30,7 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
         rows = add_mask(trial.obs, legal).to(setup.device)  # networks read the mask after the observation
         with torch.no_grad():
             action = actor(params, rows.view(policies, -1, *rows.shape[1:]))
-        return scale(action.flatten(0, 1))[:, None]  # with an axis of one agent
+        return setup.world_actions(action.flatten(0, 1))[:, None]  # with an axis of one agent
 
     def draw_seeds() -> Array:
         """Return new seeds of a generation's episodes, [E]: the same seeds for every policy."""

@@ -3,10 +3,14 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from flatwater.algorithms.api import Algorithm, Networks, choose_algorithm
-from flatwater.envs.world import Spaces
+from flatwater.envs.world import Array, Spaces
+from flatwater.nets.actions import bound_tensors, scale_to_bounds
 from flatwater.nets.image_values import image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.trainers.evolve.config import EvolveConfig
@@ -38,6 +42,18 @@ class EvolveSetup:
         expected = "an algorithm that learns from played episodes"
         require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)
         return choose_algorithm(learner, chooses=self.spaces.bounds is None)
+
+    @cached_property
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """Lowest and highest value of each number of an action, on the CPU, where worlds are."""
+        return bound_tensors(self.spaces.bounds, torch.device("cpu"))
+
+    def world_actions(self, action: Float[Tensor, "*any A"]) -> Array:
+        """Return the world's actions: numbers within its bounds, from numbers in [-1, 1]; choices as they are."""
+        own_action = action.cpu()
+        return np.asarray(
+            (own_action if self.algorithm.chooses else scale_to_bounds(own_action, *self._bounds)).numpy()
+        )
 
     @cached_property
     def nets(self) -> Networks:

@@ -16,6 +16,7 @@ from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.episodes import Episodes, build_episodes
+from flatwater.trainers.evaluator import EvaluationEpisodes
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.logged_numbers import OWN, LoggedNumbers, build_logged_numbers
 from flatwater.trainers.loop import Progress
@@ -39,14 +40,9 @@ class VectorSpace(NamedTuple):
 
 
 @state
-class EvaluationEpisodes:
+class TrialEpisodes(EvaluationEpisodes):
     """Evaluation episodes without noise, in a world of their own: H of each member, then H of the champion, if any."""
 
-    episodes: Episodes
-    obs: Tensor
-    """Present observations, [N, *obs]."""
-    done: Bool[Tensor, "N"]
-    """Environments whose one episode has ended; later steps do not count."""
     paid: Float[Tensor, "N"]
     """Sum of the rewards of each of these episodes so far."""
 
@@ -77,7 +73,7 @@ class Population:
     """Masks of legal actions, by `TRAINING` and `TRIAL`; empty in worlds without masks. The replay has them in the rows
     of observations."""
     episodes: Episodes
-    trial: EvaluationEpisodes
+    trial: TrialEpisodes
     schedule: MutationSchedule
     lineage: Lineage
     scores: GenerationScores
@@ -125,7 +121,7 @@ def build_population(setup: EvolveSetup) -> Population:
             if spaces.masked
         },
         episodes=build_episodes(setup.spaces, host),
-        trial=EvaluationEpisodes(
+        trial=TrialEpisodes(
             episodes=build_episodes(setup.trial, host),
             obs=zeros(setup.trial.envs, *setup.trial.obs, dtype=obs_type),
             done=zeros(setup.trial.envs, dtype=torch.bool),

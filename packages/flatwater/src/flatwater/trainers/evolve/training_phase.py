@@ -6,13 +6,12 @@ from torch import Tensor
 
 from flatwater.algorithms.api import check_result_shape, perturb
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Teacher, World, check_actions
+from flatwater.envs.world import Array, Teacher, World, build_outcome, check_actions
 from flatwater.nets.actions import draw_random_choice, mask_logits
 from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
 from flatwater.replay.ring import append_, start_
-from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_, view_episodes
-from flatwater.trainers.evolve.action_scale import ActionScale
+from flatwater.trainers.episodes import ReportEnded, begin_, step_, view_episodes
 from flatwater.trainers.evolve.learning import bind_learning
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import EPISODES, RETURNS, TRAINING, Population
@@ -50,7 +49,6 @@ class TrainingPhase:
         self._outcome, self._episodes = build_outcome(setup.spaces.envs, 1), view_episodes(run.episodes)
         # The members' weights by name, without the champion's, whose row is the last.
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
-        self._scale = ActionScale(setup.spaces)
         self._learn_ = bind_learning(setup, run)
 
     @property
@@ -68,7 +66,7 @@ class TrainingPhase:
             self._begin_episodes_(np.ones(len(run.coming), np.bool_))
         action = self._act_()
         profile.end_part_("actor")
-        executed_actions = self._scale(action)[:, None]
+        executed_actions = self._setup.world_actions(action)[:, None]
         if self._legal_array is not None:
             check_actions(self._setup.spaces, self._legal_array, executed_actions, source="the policy")
         step_arguments = self.world, self._episodes, executed_actions, self.current_obs, self._outcome

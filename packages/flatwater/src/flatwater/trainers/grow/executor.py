@@ -21,7 +21,6 @@ from flatwater.envs.growing.measures import last_accuracy
 from flatwater.envs.growing.pool import GrowingEnvs, sub_pool
 from flatwater.envs.growing.simulator import impaired_hosts, masks, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
-from flatwater.trainers import executor
 from flatwater.trainers.grow.state import GrowSetup
 
 EXPLORER, POLICY = "explorer", "policy"
@@ -32,7 +31,7 @@ Columns = Mapping[str, Tensor]
 """Results of a step, by name, each [E, ...]."""
 
 
-class GroupExecutor(executor.Executor, Protocol):
+class GroupExecutor(Protocol):
     """An executor for a pool of hosts, the networks that grow; all executors give the same numbers.
 
     Until an episode's end, an executor may have newer environments than the state tree.
@@ -66,7 +65,7 @@ def split_groups(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"], spans: Seque
     return [HostGroup(sub_pool(envs, *span), memory[:, slice(*span)]) for span in spans]
 
 
-class LocalGroupExecutor(executor.LocalExecutor):
+class LocalGroupExecutor:
     """An executor in this process, which computes all groups one after the other."""
 
     def __init__(

@@ -8,12 +8,12 @@ from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.rollouts.block import Rollout
 from flatwater.trainers import on_policy
-from flatwater.trainers.executor import ExecutorTrainer
 from flatwater.trainers.grow.collect import PoolEvaluator, collect_
 from flatwater.trainers.grow.executor import GroupExecutor, LocalGroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState
+from flatwater.trainers.loop import Trainer
 
-GrowTrainer = ExecutorTrainer[GrowSetup, GrowState, GroupExecutor]
+GrowTrainer = Trainer[GrowSetup, GrowState]
 
 
 def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
@@ -39,9 +39,7 @@ def build_trainer(setup: GrowSetup, run: GrowState, executor: GroupExecutor | No
         collect_=lambda t: collect_(setup, run, pool_executor, t),
         learn_=on_policy.bind_learning(setup, run),
     )
-    return ExecutorTrainer(
-        setup, run, phases, settle_=lambda: read_numbers_(setup, run, evaluator), executor=pool_executor
-    )
+    return Trainer(setup, run, phases, settle_=lambda: read_numbers_(setup, run, evaluator))
 
 
 def read_numbers_(setup: GrowSetup, run: GrowState, evaluator: PoolEvaluator) -> dict[str, float]:
