@@ -21,9 +21,9 @@ from flatwater_watch.sanitize import short_repr
 FORAGE, GYMNASIUM, PETTINGZOO = "forage", "gymnasium", "pettingzoo"
 """Name of the world that ships; and kinds of names, which stand before a colon."""
 ENVIRONMENT_NAMES = (
-    "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:ID or pettingzoo:MODULE "
-    "(pettingzoo:classic/connect_four_v3, pettingzoo:mpe2.simple_spread_v3), or package.module:Name of a class or a "
-    "function that makes an environment or a world"
+    "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), package:ID if a package registers it (highway_env:highway-v0), "
+    "pettingzoo:ID or pettingzoo:MODULE (pettingzoo:classic/connect_four_v3, pettingzoo:mpe2.simple_spread_v3), or "
+    "package.module:Name of a class or a function that makes an environment or a world"
 )
 PACKAGE_BY_PREFIX = {
     "MiniGrid-": ("minigrid", "'flatwater[teach]'"),

@@ -132,7 +132,12 @@ class EpisodesRunConfig(RunConfig):
     """Settings of runs that play episodes of an environment, in addition to those of all runs."""
 
     changeable_settings: ClassVar = RunConfig.changeable_settings | {"allow_nan", "env_workers"}
-    absent: ClassVar = RunConfig.absent | explain_renamed_settings(total_timesteps="total_steps", env_kwargs="env_args")
+    absent: ClassVar = RunConfig.absent | explain_renamed_settings(
+        total_timesteps="total_steps",
+        env_kwargs="env_args",
+        verbose="quiet, which is True or False",
+        tensorboard_log="trackers, which have tensorboard unless you name others",
+    )
     place: ClassVar[str] = "env"
     """Name of the setting that names the environment."""
     plays_turns: ClassVar[bool] = False

@@ -54,7 +54,6 @@ class EpisodeEvaluator:
         draw_seeds: Callable[[], Array],
         *,
         legal: Tensor | None = None,
-        ends_early: bool = False,
     ) -> None:
         """Bind views of the state tree, which the world writes into; no episode begins yet.
 
@@ -64,10 +63,9 @@ class EpisodeEvaluator:
             players: all players by name, the trained player first.
             draw_seeds: returns the episodes' seeds [E], whenever a player begins.
             legal: mask of legal actions in the state tree, bool [B, R]; None in a world without masks.
-            ends_early: whether steps do nothing once all episodes have ended.
         """
         self.world, self.played, self.players = world, played, players
-        self._draw_seeds, self._ends_early = draw_seeds, ends_early
+        self._draw_seeds = draw_seeds
         spaces, grid = world.spaces, (world.spaces.envs, world.spaces.agents)
         # The state tree has a row for each agent of all environments; the world has an axis for each of the two.
         self.current_obs: Array = played.obs.view(*grid, *spaces.obs).numpy()
@@ -86,7 +84,9 @@ class EpisodeEvaluator:
         return {name: player.returns for name, player in self.players.items()}
 
     def play_(self, name: str, number: int, seeds: Array | None = None) -> None:
-        """Take step `number` of a player's episodes; an environment whose episode has ended plays on, uncounted.
+        """Take step `number` of a player's episodes.
+
+        An environment whose episode has ended plays on, uncounted, until all have ended; later steps do nothing.
 
         Args:
             name: the player.
@@ -98,7 +98,7 @@ class EpisodeEvaluator:
             self._begin_(np.ones(len(played.done), np.bool_), self._draw_seeds() if seeds is None else seeds)
             played.done.zero_()
             player.returns.zero_()
-        elif self._ends_early and bool(played.done.all()):
+        elif bool(played.done.all()):
             return  # no step would count
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
@@ -108,7 +108,7 @@ class EpisodeEvaluator:
             *step_arguments, has_ended=played.done, return_sums=player.returns, legal=self._legal
         )
         # Begun again though uncounted, as a world steps all environments at once; not if no further step is played.
-        if has_ended.any() and not (self._ends_early and bool(played.done.all())):
+        if has_ended.any() and not bool(played.done.all()):
             # A copy, because `begin_` writes into the array that the seeds come from.
             same_seeds = played.episodes.seeds.numpy().copy()
             self._begin_(has_ended, same_seeds)

@@ -281,6 +281,25 @@ def test_held_out_seeds_are_never_trained_on(build_small: Built) -> None:
     assert trainer.run.held_out.episodes.seeds.tolist() == [HELD_OUT, HELD_OUT + 1, HELD_OUT + 2]
 
 
+def test_no_environment_is_stepped_once_all_held_out_episodes_have_ended(build_small: Built) -> None:
+    trainer = build_small({"envs": 2})
+    world, lengths = trainer.evaluator.world, [3 + (HELD_OUT + env) % 4 for env in range(3)]
+    stepped = 0
+    step_ = world.step_
+
+    def count_(*arguments: Any) -> None:
+        nonlocal stepped
+        stepped += 1
+        step_(*arguments)
+
+    world.step_ = count_  # type: ignore[method-assign]
+    for name in ("random", "teacher", "student"):
+        stepped = 0
+        for number in range(trainer.evaluator.steps):
+            trainer.evaluator.play_(name, number)
+        assert stepped == max(lengths) < trainer.evaluator.steps
+
+
 def test_all_play_the_same_held_out_episodes_whatever_was_trained(train_small: Trained) -> None:
     trainer, numbers = train_small(4)
     for name in ("evaluation/teacher", "evaluation/random"):

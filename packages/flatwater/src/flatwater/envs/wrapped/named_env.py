@@ -32,7 +32,7 @@ def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({}
             env = gymnasium.make(registered_id(name), disable_env_checker=True, **arguments)
     except ModuleNotFoundError as fault:
         raise ConfigError(
-            f"{name} needs {fault.name}, which is not installed: install the package of {name}"
+            f"{name} needs the module {fault.name}, which is not installed: install the package that has it"
         ) from fault
     except TypeError as refusal:  # where it was raised from another error, that one is shorter
         raise ConfigError(f"env_args: {refusal.__cause__ or refusal}. Give arguments that {name} takes") from refusal

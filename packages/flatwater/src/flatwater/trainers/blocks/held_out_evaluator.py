@@ -73,7 +73,4 @@ def build_evaluator(
     }
     # The same seeds each time: all players and all evaluations play the same episodes.
     seeds = HELD_OUT + np.arange(spaces.envs, dtype=np.int64)
-    # Games in turns and environments of several agents name no last step, and mostly end long before the limit of 1,000
-    # steps. Students play all steps: they draw actions in each, so their numbers would depend on when steps end.
-    ends_early = setup.opponents is not None or (spaces.agents > 1 and not setup.has_teacher)
-    return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks, ends_early=ends_early)
+    return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks)

@@ -43,4 +43,4 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
         CHAMPION: Player(trial.paid, act=lambda _is_first: act(champion)),
         RANDOM: Player(trial.paid, teacher=RandomTeacher(world, run.generators["random"])),
     }
-    return EpisodeEvaluator(world, trial, players, draw_seeds, legal=legal, ends_early=True)
+    return EpisodeEvaluator(world, trial, players, draw_seeds, legal=legal)
