@@ -314,6 +314,7 @@ class Flat(NamedTuple):
     """Minimum share of the growth in the last half of the rounds; less is a warm-up that was too short."""
 
 
+# The numbers in use.
 DRIFT = Drift()
 FILLING = Filling()
 SLOWER = Slower()
@@ -325,4 +326,3 @@ COLLECTING = Collecting()
 ENDING = Ending()
 MEASURING = Measuring()
 FLAT = Flat()
-"""The numbers in use."""

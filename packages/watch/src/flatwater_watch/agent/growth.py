@@ -123,7 +123,7 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     if cause.verdict in {"slowdown", "filling"}:
         return True
     samples_since_finding = samples_from_step(samples, found_step)
-    # By the boundaries from the finding to the last sample.
+    # The newer half of the boundaries from the finding to the last sample.
     newest_half = samples_from_step(samples_since_finding, (found_step + samples[-1].reading.step) / 2)
     steps_of_half = newest_half[-1].reading.step - newest_half[0].reading.step if newest_half else 0
     # Readings are dense while memory rises, and rare on a busy machine. As many boundaries as the finding took, bursts

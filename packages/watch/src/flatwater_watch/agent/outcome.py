@@ -25,6 +25,7 @@ STATE_PHRASES: dict[State, str] = {
 }
 """First words of a report by state; in the state `grows` they are the number of findings."""
 RATE_UNITS = ("step", "second", "hour")
+"""Units by which a growth can be allowed, as in `1MiB/step`."""
 WORKERS_OWNER = "worker processes"
 """The owner of growth in the processes that a program has started."""
 

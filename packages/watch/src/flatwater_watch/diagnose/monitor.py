@@ -326,7 +326,7 @@ class Monitor(Investigator):
         rate = open_bytes / (latest.step - first_case.first_step)
         drift = Slope(per_step=rate, low=rate, high=rate)  # no bounds are known
         growth = self._process_growth(self._latest_reading)
-        # Nothing was traced since the first census.
+        # Without a search for lines, as `take_whole_census` has ended the trace.
         causes = [owner_evidence(owner, steps=owner.steps, growth=growth, drift=drift) for owner in owners]
         return self._record_evidence(causes)
 

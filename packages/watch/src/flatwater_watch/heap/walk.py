@@ -74,7 +74,7 @@ class PathRecord:
     """Variance of `bytes`, as a sample is not all."""
     chained_objects: float = 0.0
     """Number of objects of a linked structure below its first one."""
-    children: "dict[tuple[str, int], PathRecord]" = field(default_factory=dict)
+    children: dict[tuple[str, int], "PathRecord"] = field(default_factory=dict)
     """Records of the children by their keys."""
 
 

@@ -78,10 +78,11 @@ class _LastingRises:
         return self.kept_bytes**2 / squares if squares else 0.0
 
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
-        """Return the line with most of the memory; None if no line has enough of it, or less than half of it early.
+        """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
 
-        A call that leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so
-        that the answer is the same in each run.
+        It has `minimum_share` of all bytes, in `minimum_rises` or more, and half of its bytes are early. A call that
+        leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so that the
+        answer is the same in each run.
         """
         sizes = Counter[LinePlace | None]()
         times = Counter[LinePlace | None]()
