@@ -272,6 +272,15 @@ def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
     assert (monitor.ordinary_garbage is None) is told
 
 
+@pytest.mark.usefixtures("_no_collection")
+def test_garbage_is_proven_without_a_line_where_no_trace_is_affordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Monitor, "_can_trace", lambda *_: False)
+    monitor = Monitor(Roots())
+    told = [found for _, news in states(monitor, 30) for found in news]
+    monitor.close()
+    assert [(found.owner, found.made_at) for found in told] == [(GARBAGE_OWNER, None)]
+
+
 def test_memory_that_was_freed_at_once_fell() -> None:
     record = record_of(100, 120, 90, 95)
     assert record.has_fallen(1, 30 * MIB)
