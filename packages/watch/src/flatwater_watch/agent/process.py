@@ -80,7 +80,7 @@ class ProcessWatch:
         self._collector_guard = Guard()
         """Guard of the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
         self._collector: CollectionListener | None = None  # before the first boundary
-        # Monotonic times from which on checks are due, and the file of the summary.
+        # Monotonic times from which on the checks are due, and the next write of the summary.
         self._reset_check_due = self._rss_check_due = self._spool_due = 0.0
         self._rss_alarm_bytes = 0.0
         """Resident bytes at which a flat program is read at once."""
@@ -144,8 +144,9 @@ class ProcessWatch:
         if self._rss_check_due <= now < self._schedule.due:
             self._guard.run(run_untraced, self._check_rss_, now)
         # At the anchor or a census's kind; at any kind, once the anchor is overdue.
-        kinds = (self._unit or self._schedule.anchor, self._census_kind)
-        is_due = now >= self._schedule.due and (kind in kinds or now >= self._schedule.latest)
+        is_due = now >= self._schedule.due and (
+            kind in (self._unit or self._schedule.anchor, self._census_kind) or now >= self._schedule.latest
+        )
         if is_due:
             self._guard.run(run_untraced, self._handle_due_boundary_, kind, now)
         return is_due
@@ -366,7 +367,7 @@ class ProcessWatch:
 
         This may pause the program for a census, and removes readings that were taken during teardown.
 
-        Only in the loop of the program does a last census see its containers full.
+        While the program is still in its loop (`in_loop`), a last census sees its containers full.
         """
         with self.boundaries.exclude_other_threads():
             return self._find_at_end_(in_loop=in_loop)
@@ -449,9 +450,9 @@ class ProcessWatch:
             self._spool_due = now + write_spool(self._spool, self.summary)
 
     def close(self, *, conclude: bool = True) -> None:
-        """Stop the watch, and write the last spool; `find_final_findings_` is called first if it is to conclude.
+        """Stop the watch, and write the last spool; a second call does nothing.
 
-        A second call does nothing.
+        To conclude, it calls `find_final_findings_` first, unless there are no readings.
         """
         if not self._closed:
             with self.boundaries.exclude_other_threads():
