@@ -269,6 +269,9 @@ class Ending(NamedTuple):
     minimum_late_share: float = 0.25
     """Minimum share of the growth in the last half of the readings, or it has settled: 0.5 for a straight line, 0.3 for
     log t, 0 for a table that was loaded."""
+    minimum_late_noise_ratio: float = 1.5
+    """Minimum growth in the last third, in median deviations of its readings, to show without a census that it goes on:
+    4 for a straight line. A window of bookings that is full swings by 4 MiB. Unmeasured."""
 
 
 class Measuring(NamedTuple):

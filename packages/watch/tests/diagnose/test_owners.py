@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from flatwater_watch.diagnose.code_use import UserCode
 from flatwater_watch.diagnose.evidence import owner_evidence
 from flatwater_watch.diagnose.hops import resolve_all_ways, resolve_hops
-from flatwater_watch.diagnose.investigation import find_grown_owners
-from flatwater_watch.diagnose.owners import Owner, find_owners
+from flatwater_watch.diagnose.investigation import find_grown_owners, merge_holders_of_same_items
+from flatwater_watch.diagnose.owners import Owner, describe_owner, find_owners
 from flatwater_watch.diagnose.releasing_calls import LibraryTable
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
@@ -246,6 +247,114 @@ def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     assert find_grown_owners(before, now, much, 30, seeks_handles=False)[0].bytes_grown == found.bytes_grown
     # The census began ten steps after the other one, and came to the container at the thirtieth.
     assert find_grown_owners(before, now, much, 10, seeks_handles=False)[0].bytes_grown == found.bytes_grown
+
+
+SHARED_ITEMS = {
+    "a cache with links": """
+        class Recent(dict):
+            def __init__(self):
+                self.links = {}
+                self.anchor = []
+                self.anchor[:] = [self.anchor, self.anchor, None, None]
+            def __setitem__(self, key, value):
+                last = self.anchor[0]
+                link = [last, self.anchor, key, value]
+                last[1] = self.anchor[0] = link
+                self.links[key] = link
+                super().__setitem__(key, value)
+        KEPT = Recent()
+        def turn():
+            for _ in range(10):
+                KEPT[len(KEPT)] = bytearray(20_000)
+    """,
+    "a tree beside the set of its items": """
+        class Node:
+            __slots__ = ("center", "items", "left")
+            def __init__(self):
+                self.center, self.items, self.left = 5, set(), None
+        class Booking:
+            def __init__(self):
+                self.text = bytearray(20_000)
+        class Tree:
+            def __init__(self):
+                self.all, self.top = set(), Node()
+                self.top.left = Node()
+        TREE = Tree()
+        def turn():
+            for number in range(10):
+                booking = Booking()
+                TREE.all.add(booking)
+                (TREE.top if number % 2 else TREE.top.left).items.add(booking)
+    """,
+    "a list and an index by key": """
+        class Shop:
+            def __init__(self):
+                self.index = {}
+        ORDERS, SHOP = [], Shop()
+        def turn():
+            for _ in range(10):
+                order = bytearray(20_000)
+                ORDERS.append(order)
+                SHOP.index[len(SHOP.index)] = (order, len(ORDERS))
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("a cache with links", "train.KEPT"),
+        ("a tree beside the set of its items", "train.TREE.all"),
+        ("a list and an index by key", "train.ORDERS"),
+    ],
+)
+def test_containers_that_hold_the_same_items_are_one_owner(name: str, owner: str, load: Load) -> None:
+    """The one that the user's name reaches in the fewest hops; it gets the bytes of all, as each has a part of them."""
+    program, rate = load(SHARED_ITEMS[name]), 10 * 20_000.0
+    for _ in range(20):
+        program.turn()
+    before = census_at(0)
+    for _ in range(30):
+        program.turn()
+    now = census_at(30)
+    # As a census counts each item once, or more often where items are drawn, each of them is an owner here.
+    found = [
+        replace(found, bytes_grown=round(10 * rate))
+        for path in now.holdings
+        if path in before.holdings and path.startswith(("train.KEPT", "train.TREE", "train.ORDERS", "train.SHOP"))
+        for found in [describe_owner(before.holdings[path], now, path, 1.0, UserCode())]
+        if found.holding.kind not in {"array", "bytes", "text"} and found.holding.length > 2 * found.length_before
+    ]
+    assert len(found) >= 2
+    (kept,) = merge_holders_of_same_items(found, rate)
+    assert (kept.path, kept.bytes_grown) == (owner, min(10 * len(found), 30) * rate)
+
+
+def test_containers_whose_items_share_what_they_refer_to_are_owners_each(load: Load) -> None:
+    """All jobs refer to one data set, and all sessions to the server that has a log: they are no parts of these."""
+    program = load("""
+        DATA, JOBS, SESSIONS = [bytearray(20_000)], [], []
+        class Server:
+            def __init__(self):
+                self.log = []
+        class Session:
+            def __init__(self, server):
+                self.server, self.text = server, bytearray(20_000)
+        SERVER = Server()
+        def turn():
+            for number in range(10):
+                DATA.append(bytearray(20_000))
+                JOBS.append({"data": DATA[0], "text": bytearray(20_000)})
+                SESSIONS.append(Session(SERVER))
+                SERVER.log.append({"line": bytearray(20_000)})
+    """)
+    for _ in range(5):
+        program.turn()
+    before = census_at(0)
+    for _ in range(10):
+        program.turn()
+    found = find_grown_owners(before, census_at(10), 40 * 20_000.0, 10, seeks_handles=False)
+    assert {owner.path for owner in found} == {"train.DATA", "train.JOBS", "train.SESSIONS", "train.SERVER.log"}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from watched import GROWING, MIB, rate_of, rows
 from flatwater_watch.agent.census_history import (
     MAXIMUM_CENSUSES,
     CensusHistory,
+    filled_bytes,
     has_stopped,
     measure_growth,
     record_census_,
 )
+from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import Sample, choose_scale, late_growth
 from flatwater_watch.agent.summary import judge_causes, select_growing_causes
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth
@@ -145,7 +147,7 @@ def test_a_server_that_waits_at_its_end_has_grown() -> None:
     """Its leak was told while requests came, and no more after it had waited for some seconds."""
     resident = rows([(400 + min(clock, 45)) * MIB for clock in range(81)], steps_each=1)
     served = [sample._replace(counts={"request": 3 * min(clock, 45)}) for clock, sample in enumerate(resident)]
-    assert late_growth(served) == (30, MIB)
+    assert late_growth(served) == (30, MIB, False)
 
 
 def test_child_processes_and_garbage_grow_while_the_process_is_level() -> None:
@@ -158,6 +160,129 @@ def test_child_processes_and_garbage_grow_while_the_process_is_level() -> None:
     sawtooth = rows([(400 + clock % 10) * MIB for clock in range(80)] + [410 * MIB], steps_each=1)
     garbage = replace(GROWING, owner=GARBAGE_OWNER)
     assert len(select_growing_causes([garbage], sawtooth, {GARBAGE_OWNER: 10}, CensusHistory())) == 1
+
+
+def test_causes_that_share_a_growth_are_over_where_readings_are_too_rare_for_a_third() -> None:
+    """Each of four causes alone would go on with what the process still gains; all of them together do not."""
+    parts = [replace(GROWING, owner=f"train.{name}", drift=rate_of(MIB / 4)) for name in "ABCD"]
+    found_steps = dict.fromkeys((part.owner for part in parts), 20)
+
+    def growing_count(late_share: float) -> int:
+        sizes = [400 * MIB + round((min(step, 24) + late_share * max(0, step - 24)) * MIB) for step in range(81)]
+        samples = rows(sizes, steps_each=1)
+        read_samples = [samples[step] for step in (*range(25), 51, 70, 80)]
+        assert late_growth(read_samples) is None
+        return len(select_growing_causes(parts, read_samples, found_steps, CensusHistory()))
+
+    assert growing_count(0.15) == 0, "more than 30 % of one rate, and less of four"
+    assert growing_count(0.5) == len(parts)
+
+
+@given(st.floats(1.0, 3.0), st.floats(0.35, 1.0))
+def test_causes_that_count_the_same_items_do_not_hide_that_growth_goes_on(ratio: float, late_share: float) -> None:
+    """Their rates may be three times that of the process, and need not be gained in full by it."""
+    parts = [replace(GROWING, owner=f"train.{name}", drift=rate_of(ratio * MIB / 3)) for name in "ABC"]
+    found_steps = dict.fromkeys((part.owner for part in parts), 20)
+    sizes = [400 * MIB + round((min(step, 24) + late_share * max(0, step - 24)) * MIB) for step in range(81)]
+    samples = rows(sizes, steps_each=1)
+    read_samples = [samples[step] for step in (*range(25), 51, 70, 80)]
+    assert len(select_growing_causes(parts, read_samples, found_steps, CensusHistory())) == len(parts)
+
+
+@given(st.integers(0, 3), st.floats(0.9, 1.05))
+def test_a_window_that_is_full_does_not_grow_though_it_swings(phase: int, last_share: float) -> None:
+    """What is past is forgotten now and then: the swing passed for growth at the low rate of the newest censuses."""
+
+    def size(clock: int) -> int:
+        return min(clock, 30) * MIB + (clock + phase) % 4 * MIB
+
+    samples = rows([400 * MIB + size(clock) + max(0, clock - 50) * MIB // 20 for clock in range(81)], steps_each=1)
+    marks = history_of((1, 5, 10, 20, 30, 40, 55), size)
+    record_census_(marks, 80, census(KEPT=round(last_share * 30 * MIB)))
+    slow = replace(GROWING, drift=rate_of(MIB / 20))
+    assert select_growing_causes([slow], samples, {OWNER: 10}, marks) == []
+    swinging = rows([400 * MIB + clock * MIB // 2 + (clock + phase) % 4 * MIB for clock in range(81)], steps_each=1)
+    assert select_growing_causes([slow], swinging, {OWNER: 10}, history_of(range(1, 81, 8), stairs)) != []
+
+
+def two_tables(growing: Callable[[int], int], other: Callable[[int], int], other_name: str = "CACHE") -> CensusHistory:
+    marks = CensusHistory()
+    for clock in (2, 10, 20, 30, 45, 60, 70, 80):
+        record_census_(marks, clock, census(**{"KEPT": growing(clock), other_name: other(clock)}))
+    return marks
+
+
+def test_an_owner_that_grows_while_other_memory_falls_still_grows() -> None:
+    """A cache that is let go gives back what a leak takes: the readings do not show whether it goes on."""
+    level = rows([400 * MIB + min(clock, 40) * MIB for clock in range(81)], steps_each=1)
+    found_steps = {OWNER: 10}
+
+    def is_growing(marks: CensusHistory) -> bool:
+        return bool(select_growing_causes([GROWING], level, found_steps, marks))
+
+    def grown(clock: int) -> int:
+        return clock * MIB
+
+    assert is_growing(two_tables(grown, lambda clock: (90 - max(40, clock)) * MIB))
+    assert not is_growing(two_tables(grown, lambda _: 50 * MIB))
+    assert not is_growing(two_tables(grown, lambda clock: clock % 20 * 5 * MIB)), "emptied and filled again"
+    inner = two_tables(grown, lambda clock: (90 - max(40, clock)) * MIB, "KEPT.nodes")
+    assert is_growing(inner), "a root of its own here"
+    for _, holdings in inner.censuses:
+        holdings[f"{OWNER}.nodes"] = holdings[f"{OWNER}.nodes"]._replace(is_root=False)  # type: ignore[index]
+    assert not is_growing(inner), "nodes of a tree that is balanced anew"
+
+
+FILLING = replace(GROWING, verdict="filling", capacity=30, plateau_bytes=30 * MIB)
+
+
+def bounded_history(clocks: Iterable[int], length: Callable[[int], int], item: float = 1.0) -> CensusHistory:
+    marks = CensusHistory()
+    for clock in clocks:
+        items, size = length(clock), round(length(clock) * item * MIB)
+        holding = Holding(OWNER, None, "dict", items, None, size, items=items)
+        record_census_(marks, clock, Census({OWNER: holding}, visited=0, truncated=False, seconds=0.0, containers={}))
+    return marks
+
+
+@given(st.sets(st.integers(1, 79), min_size=1), st.integers(5, 80))
+def test_a_container_that_is_full_is_flat_however_late_it_was_full(clocks: set[int], full_at: int) -> None:
+    """An LRU cache whose bound is reached in the last part of a run: it was told to be full at a second before now."""
+
+    def length(clock: int) -> int:
+        return min(30, 30 * clock // full_at)
+
+    samples = rows([400 * MIB + length(clock) * MIB for clock in range(81)], steps_each=1)
+    marks = bounded_history(sorted(clocks | {80}), length)
+    assert select_growing_causes([FILLING], samples, {OWNER: 4}, marks) == []
+    (_, holdings), (last_step, last_holdings) = marks.censuses[-2:]
+    fewer = last_holdings[OWNER]._replace(bytes=holdings[OWNER].bytes - 1)
+    marks.censuses[-1], marks.has_ended = (last_step, {OWNER: fewer}), True
+    assert select_growing_causes([FILLING], samples, {OWNER: 4}, marks) == [], "fewer bytes by chance"
+    assert filled_bytes([FILLING], marks, samples) <= 30 * MIB
+
+
+def test_what_is_not_full_or_goes_on_gaining_is_told() -> None:
+    samples = rows([(400 + clock) * MIB for clock in range(81)], steps_each=1)
+    clocks = (4, 20, 40, 60, 80)
+    filling = bounded_history(clocks, lambda clock: clock // 3)
+    longer = bounded_history(clocks, lambda clock: clock)
+    heavier = bounded_history(clocks, lambda _: 30)
+    last_step, holdings = heavier.censuses[-1]
+    heavier.censuses[-1] = last_step, {OWNER: holdings[OWNER]._replace(bytes=50 * MIB)}
+    for marks in (filling, longer, heavier):
+        assert len(select_growing_causes([FILLING], samples, {OWNER: 4}, marks)) == 1
+        assert filled_bytes([FILLING], marks, samples) == 0
+
+
+def test_growth_in_a_container_that_is_full_is_no_open_question() -> None:
+    samples = rows([(400 + clock) * MIB for clock in range(81)], steps_each=1)
+    bounded = replace(FILLING, capacity=80)
+    marks = bounded_history((4, 20, 40, 60, 80), lambda clock: clock)
+    kept_bytes = filled_bytes([bounded], marks, samples)
+    assert kept_bytes == pytest.approx(64 * MIB, rel=0.1), "since warm-up"
+    assert decide_outcome(samples, [], 0.0).state == "unexplained"
+    assert decide_outcome(samples, [], 0.0, filled_bytes=kept_bytes).state == "settled"
 
 
 def test_without_two_censuses_nothing_is_measured() -> None:

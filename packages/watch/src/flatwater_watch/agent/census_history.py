@@ -5,14 +5,15 @@ The two censuses that identified an owner are too close in time for a rate.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flatwater_watch.agent.growth import Sample, growth_bytes, growth_rate, samples_after_warm_up
 from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
+from flatwater_watch.diagnose.judge import lies_below_root
 from flatwater_watch.heap.census import Census
 from flatwater_watch.series.slope import Slope
-from flatwater_watch.thresholds import CASE, MEASURING
+from flatwater_watch.thresholds import CASE, ENDING, MEASURING, OWNING
 
 CENSUS_INTERVAL_FACTOR = 1.4
 """Factor between the steps at which the bytes of owners are measured: a long run has only a few censuses more."""
@@ -30,6 +31,10 @@ class OwnerSize(NamedTuple):
     bytes: int
     items: float = 0.0
     """Items of all containers on its path together."""
+    length: int = 0
+    """Mean number of items of a container on its path."""
+    is_root: bool = False
+    """Whether no other holding holds it."""
 
 
 @dataclass(eq=False, repr=False)
@@ -48,7 +53,9 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
     """Add the larger holdings of a census, which began at a step, to the history; thin it if it has too many."""
     sizes = {
         # A census in slices reads its holdings at later steps; 0 stands for the step at which it began.
-        path: OwnerSize(holding.step or step, holding.bytes, holding.items)
+        path: OwnerSize(
+            holding.step or step, holding.bytes, holding.items, holding.length, is_root=holding.parent is None
+        )
         for path, holding in census.holdings.items()
         if holding.bytes >= MEASURING.least_bytes
     }
@@ -97,6 +104,12 @@ def measure_growth(
     return MeasuredGrowth(rate=slope, share=share)
 
 
+def measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> list[Evidence]:
+    """Return the causes, each with the growth of its owner over all censuses, if that could be measured."""
+    owners = [cause.owner for cause in causes]
+    return [replace(cause, measured=measure_growth(cause, history, owners, samples)) for cause in causes]
+
+
 def has_stopped(history: CensusHistory, owner: str) -> bool:
     """Return whether an owner has gained next to nothing over the newer half of the boundaries between its censuses.
 
@@ -115,6 +128,73 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     minimum_share = MEASURING.minimum_late_share
     # `max`: an owner that gained no items, or lost some, must not have changed their number since.
     return late_bytes < minimum_share * gained_bytes and late_items <= minimum_share * max(gained_items, 1.0)
+
+
+def is_level_late(history: CensusHistory, owner: str) -> bool:
+    """Return whether an owner gained less in the last third of the boundaries between its censuses than its mean pace.
+
+    Less is `ENDING.minimum_remaining_rate_share` of it, in bytes and in items.
+    """
+    sizes, _ = _owner_sizes(history, owner, inner_owners=[])
+    if len(sizes) < MEASURING.minimum_censuses_of_stop:
+        return False
+    first, last = sizes[0], sizes[-1]
+    begin = last.step - (last.step - first.step) / 3
+    later_index = bisect_left(sizes, begin, key=lambda size: size.step)
+    earlier, later = sizes[later_index - 1], sizes[later_index]
+    passed = (begin - earlier.step) / (later.step - earlier.step)  # part of the way between the two, 0 to 1
+    amounts = zip(*((size.bytes, size.items) for size in (first, earlier, later, last)), strict=True)
+    return all(
+        newest - (before + passed * (after - before))
+        <= ENDING.minimum_remaining_rate_share * max(0.0, newest - oldest) / 3
+        for oldest, before, after, newest in amounts
+    )
+
+
+def is_full(history: CensusHistory, cause: Evidence) -> bool:
+    """Return whether a container was at its bound at a census, and has hardly gained bytes since.
+
+    A container that is longer than the number that was taken for its bound, or whose items grow, goes on gaining.
+    """
+    # With the census at the end of the program, which finds fewer bytes by chance as well.
+    sizes = [holdings[cause.owner] for _, holdings in history.censuses if cause.owner in holdings]
+    full_sizes = [size.bytes for size in sizes if cause.capacity is not None and size.length >= cause.capacity]
+    return bool(full_sizes) and OWNING.explained_share * sizes[-1].bytes <= full_sizes[0]
+
+
+def filled_bytes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> int:
+    """Return the bytes that the process has gained since warm-up in containers that are full by now."""
+    full_causes = [cause for cause in causes if is_full(history, cause)]
+    full_share = sum(cause.known_share for cause in measured_causes(full_causes, history, samples))
+    return round(min(1.0, full_share) * max(0, growth_bytes(samples)))
+
+
+def fallen_bytes(history: CensusHistory, owners: Sequence[str]) -> int:
+    """Return the bytes that roots without an owner lost from the middle third of the steps to the last third.
+
+    What they give back hides the growth of the owners in the readings of the process. A root that is emptied and filled
+    again gives nothing back, so that its least bytes are compared with its most bytes later.
+    """
+    # Without a census that the end of the program may have emptied.
+    censuses = history.censuses[: len(history.censuses) - history.has_ended]
+    first_step, last_step = (censuses[0][0], censuses[-1][0]) if censuses else (0, 0)
+    third = (last_step - first_step) / 3
+    middle = [holdings for step, holdings in censuses if third <= step - first_step < 2 * third]
+    late = [holdings for step, holdings in censuses if step - first_step >= 2 * third]
+    if not middle:
+        return 0
+    roots = [
+        path
+        for path, size in middle[-1].items()
+        if size.is_root and not any(lies_below_root(owner, path) for owner in owners)
+    ]
+    none = OwnerSize(step=0, bytes=0)
+    losses = [
+        min(holdings.get(root, none).bytes for holdings in middle)
+        - max(holdings.get(root, none).bytes for holdings in late)
+        for root in roots
+    ]
+    return sum(max(0, loss) for loss in losses)
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:

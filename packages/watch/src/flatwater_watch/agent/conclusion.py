@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from flatwater_watch.agent.growth import Sample, grew_in_last_half, growth_bytes, samples_after_warm_up
-from flatwater_watch.agent.outcome import Outcome, State
+from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import lies_below_root
@@ -33,6 +33,7 @@ def decide_outcome(
     garbage: "Garbage | None" = None,
     refilled_paths: Iterable[str] = (),
     unsure_causes: Sequence[Evidence] = (),
+    filled_bytes: int = 0,
 ) -> Outcome:
     """Return the outcome of a watch: its state, and sentences and advice on growth without a cause.
 
@@ -47,26 +48,25 @@ def decide_outcome(
         garbage: cyclic garbage that is freed soon; None without any.
         refilled_paths: paths of containers that are emptied again and again.
         unsure_causes: causes that are not reported as findings, as memory has grown by little.
+        filled_bytes: bytes gained in containers that are full by now.
     """
     if not samples:
         return Outcome("unread")
-    garbage_bytes = 0 if garbage is None else garbage.bytes
+    garbage_bytes, garbage_notes = (0, []) if garbage is None else (garbage.bytes, [_garbage_sentence(garbage)])
     if findings or garbage:
         open_bytes = round((1 - explained_share) * growth_bytes(samples))
     else:  # `explained_share` counts freed memory too, which makes no finding: here only pages of files are taken off
         open_bytes = _growth_without_files(samples)
-    # Garbage that the next collection frees is not an open question, however much of it there is.
-    open_bytes -= min(open_bytes, garbage_bytes)
-    garbage_sentences = [] if garbage is None else [_garbage_sentence(garbage)]
-    notes = (*garbage_sentences, *_unsure_sentences(unsure_causes))
+    # Garbage that the next collection frees is not an open question, however much of it there is; nor is what is full.
+    open_bytes -= min(open_bytes, garbage_bytes + filled_bytes)
+    notes = (*garbage_notes, *_unsure_sentences(unsure_causes))
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         lead_advice = _lead_advice(leads, findings, open_bytes)
         longer_run = f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
-        state: State = "grows" if findings else "unexplained"
         gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(lead_advice), has_findings=bool(findings))
         sentences = (*notes, *map(_refilled_sentence, refilled_paths), *gain_sentences)
         advice = (*lead_advice, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE)
-        return Outcome(state, bytes=open_bytes, known=sentences, next=advice)
+        return Outcome("grows" if findings else "unexplained", bytes=open_bytes, known=sentences, next=advice)
     if findings:
         return Outcome("grows")
     kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes  # since the first reading

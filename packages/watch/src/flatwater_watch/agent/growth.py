@@ -113,18 +113,26 @@ def _slowest_kind(samples: Sequence[Sample]) -> str:
     return min(regular_counts, key=lambda kind: regular_counts[kind]) if regular_counts else "second"
 
 
-def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample]) -> bool:
+def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample], shared_rate: float = 0.0) -> bool:
     """Return whether a cause still grows, by at least `ENDING.minimum_remaining_rate_share` of the rate found.
 
     The growth is measured over the newest part of the readings since the finding, as a table that is being loaded grows
     like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a cause that was found
     a few readings ago. A cause whose rate predicts less than `MINIMUM_TOTAL_BYTES` there counts as stopped.
+
+    All causes that share the growth of the process with this one have the rate `shared_rate` together. It counts up to
+    the rate of the process until the finding, as items that two causes hold are in both rates.
     """
     if cause.verdict in {"slowdown", "filling"}:
         return True
     samples_since_finding = samples_from_step(samples, found_step)
-    # The newer half of the boundaries from the finding to the last sample.
-    newest_half = samples_from_step(samples_since_finding, (found_step + samples[-1].reading.step) / 2)
+    # The newer half of the boundaries from the finding to the last sample. Where readings are rare, the one nearest to
+    # the middle is taken in, as the first one after it may come late; a single reading shows no growth.
+    middle = (found_step + samples[-1].reading.step) / 2
+    newest_half = samples_from_step(samples_since_finding, middle)
+    if len(newest_half) > 1:
+        nearest = min(samples_since_finding, key=lambda sample: abs(sample.reading.step - middle))
+        newest_half = samples_from_step(samples_since_finding, nearest.reading.step)
     steps_of_half = newest_half[-1].reading.step - newest_half[0].reading.step if newest_half else 0
     # Readings are dense while memory rises, and rare on a busy machine. As many boundaries as the finding took, bursts
     # and pauses included, show whether the growth goes on, however few readings were taken there.
@@ -137,11 +145,14 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     predicted_bytes = cause.rate.per_step * steps
     if steps > 0 and predicted_bytes < MINIMUM_TOTAL_BYTES:
         return False  # too few bytes to tell growth from noise
-    return _gain_over_samples(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * predicted_bytes
+    first, found = samples[0].reading, samples_since_finding[0].reading
+    rate_until_found = _gain_between_readings(first, found, cause) / max(1, found.step - first.step)
+    rate = max(cause.rate.per_step, min(shared_rate, rate_until_found))
+    return _gain_over_samples(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * rate * steps
 
 
-def late_growth(samples: Sequence[Sample]) -> tuple[int, float] | None:
-    """Return the boundary at which the last third of the work begins, and the bytes per boundary gained in it.
+def late_growth(samples: Sequence[Sample]) -> tuple[int, float, bool] | None:
+    """Return where the last third of the work begins, the bytes per boundary gained in it, and if these may be noise.
 
     They are gained from the middle third to the last, by medians. None if a third has too few readings.
     Readings are dense at the beginning, where memory rises, so that they do not show when that ended. Work is counted
@@ -169,7 +180,11 @@ def late_growth(samples: Sequence[Sample]) -> tuple[int, float] | None:
     }
     steps = gains.pop("step")
     # The largest of three kinds of bytes: none of them has all growth.
-    return last_third[0].step, max(gains.values()) / steps
+    kind_of_bytes = max(gains, key=lambda name: gains[name])
+    late_values = [getattr(reading, kind_of_bytes) or 0 for reading in last_third]
+    noise = median(abs(value - median(late_values)) for value in late_values)
+    gain = gains[kind_of_bytes]
+    return last_third[0].step, gain / steps, gain < ENDING.minimum_late_noise_ratio * noise
 
 
 def _gain_over_samples(samples: Sequence[Sample], cause: Evidence) -> int:

@@ -37,6 +37,7 @@ def find_open_causes(
     sawtooth: GcSawtooth | None,
     latest: "Census | None",
     *,
+    filled_bytes: int,
     may_pause: bool,
 ) -> tuple[list[Evidence], list[tuple[str, int]]]:
     """Search for causes of the growth that no finding explains, as the program ends.
@@ -47,7 +48,7 @@ def find_open_causes(
         Evidence on garbage that waits for the collector, or on native memory. If there is none, also the roots that
         hold more than at the beginning, each with the bytes gained: they are leads, which prove nothing.
     """
-    outcome = decide_outcome(samples, findings, explained_share(samples, findings))
+    outcome = decide_outcome(samples, findings, explained_share(samples, findings), filled_bytes=filled_bytes)
     if not outcome.next:  # without advice: all growth is explained, or has stopped
         return judge_collections(samples, findings, sawtooth, is_growing=False), []
     steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step

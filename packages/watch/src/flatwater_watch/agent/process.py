@@ -13,7 +13,7 @@ from flatwater_watch.agent import growth, open_causes, summary
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.budget import Budget
-from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
+from flatwater_watch.agent.census_history import CensusHistory, filled_bytes, newest_owner_sizes, record_census_
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_arrays_
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, has_main_returned, take_reading_
@@ -397,9 +397,20 @@ class ProcessWatch:
             growing_causes = open_causes.drop_native_in_roots(self._monitor, self._samples, growing_causes, latest)
         findings = self._make_findings(growing_causes, separate_causes)
         last_causes, self._root_gains = open_causes.find_open_causes(
-            self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
+            self._monitor,
+            self._samples,
+            findings,
+            self._gc_sawtooth(),
+            latest,
+            filled_bytes=self._filled_bytes,
+            may_pause=self._census_is_short,
         )
         return summary.order_findings(self._make_findings(growing_causes, [*separate_causes, *last_causes]))
+
+    @property
+    def _filled_bytes(self) -> int:
+        """Bytes that the process has gained since warm-up in containers that are full by now."""
+        return filled_bytes(self._monitor.evidence(), self._census_history, self._samples)
 
     @property
     def _census_is_short(self) -> bool:
@@ -429,6 +440,7 @@ class ProcessWatch:
             garbage=self._monitor.ordinary_garbage,
             refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied_paths),
             known_causes=self._monitor.evidence(),
+            filled_bytes=self._filled_bytes,
             seconds=max(0.0, monotonic() - self._schedule.began),
         )
         cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0

@@ -5,7 +5,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flatwater_watch.agent.census_history import CensusHistory, has_stopped, measure_growth
+from flatwater_watch.agent.census_history import (
+    CensusHistory,
+    fallen_bytes,
+    has_stopped,
+    is_full,
+    is_level_late,
+    measured_causes,
+)
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import (
     Sample,
@@ -39,70 +46,90 @@ def select_growing_causes(
 ) -> list[Evidence]:
     """Return the causes that still grow, each with its growth over all censuses.
 
-    Left out are unsure and immaterial causes, and early leaks if memory has become level. Native growth is cut to what
-    the owners leave. A slowdown gets the segment of the loop that became slow.
+    Left out are unsure and immaterial causes, early leaks if memory has become level, and containers that are full.
+    Native growth is cut to what the owners leave. A slowdown gets the segment of the loop that became slow.
     """
     segment = find_slow_segment(samples)
     growing_causes = [
         replace(cause, slow_segment=segment) if cause.verdict == "slowdown" else cause
-        for cause in _measured_causes(causes, history, samples)
-        if _still_grows(cause, samples, found_steps, history)
+        for cause in _still_growing(measured_causes(causes, history, samples), samples, found_steps, history)
     ]
-    rising_causes = _drop_leaks_if_level(growing_causes, samples, found_steps)
+    rising_causes = _drop_leaks_if_level(growing_causes, samples, found_steps, history)
     capped_causes = cap_native_rate(rising_causes, samples)
     material_causes = drop_immaterial(capped_causes, samples)
-    return drop_unsure(material_causes, samples)
-
-
-def _drop_leaks_if_level(
-    causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int]
-) -> list[Evidence]:
-    """Return the causes; if memory hardly grows in the last third, without the leaks that were found before it.
-
-    Several causes may share one growth, so that the process is compared with the sum of their rates.
-    """
-    late = late_growth(samples) if samples else None
-    if late is None:
-        return causes
-    begin, late_rate = late
-    leaks = [
-        cause
-        for cause in causes
-        if cause.holders
-        and cause.verdict in {"leak", "cache", "backlog"}  # others are of other memory, or end by themselves
-        and cause.owner != GARBAGE_OWNER  # which rises and falls
-        and found_steps.get(cause.owner, 0) < begin
-    ]
-    if not leaks:
-        return causes
-    sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
-    is_level = late_rate < sufficient_rate
-    return [cause for cause in causes if not is_level or cause not in leaks]
+    return [cause for cause in drop_unsure(material_causes, samples) if not is_full(history, cause)]
 
 
 def stopped_owners(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
-    """Return the owners that have stopped growing, by the readings or by the censuses."""
-    return {
-        cause.owner
-        for cause in _measured_causes(causes, history, samples)
-        if not _still_grows(cause, samples, found_steps, history)
-    }
+    """Return the owners that have stopped growing, by the readings or by the censuses.
+
+    A container that is full explains the growth until then, and is none of them.
+    """
+    growing_causes = _still_growing(measured_causes(causes, history, samples), samples, found_steps, history)
+    return {cause.owner for cause in causes} - {cause.owner for cause in growing_causes}
 
 
-def _still_grows(
-    cause: Evidence, samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
-) -> bool:
-    """Return whether a cause still grows, by the readings, and by the censuses if it is an owner."""
-    owner_stopped = bool(cause.holders) and has_stopped(history, cause.owner)
-    return not owner_stopped and cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
+def _still_growing(
+    causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+) -> list[Evidence]:
+    """Return the causes that still grow, by the readings, and by the censuses if they are owners.
+
+    Several causes may share one growth, so that the process is compared with the sum of their rates.
+    """
+    unfinished_causes = [cause for cause in causes if not (cause.holders and has_stopped(history, cause.owner))]
+    leaks = _leaks(unfinished_causes)
+    shared_rate = sum(cause.rate.per_step for cause in leaks)
+    hidden_leaks = leaks if _hides_growth(leaks, samples, history) else []
+    return [
+        cause
+        for cause in unfinished_causes
+        if cause in hidden_leaks
+        or cause_still_grows(cause, found_steps.get(cause.owner, 0), samples, shared_rate if cause in leaks else 0.0)
+    ]
 
 
-def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> list[Evidence]:
-    """Return the causes, each with the growth of its owner over all censuses, if that could be measured."""
-    owners = [cause.owner for cause in causes]
-    return [replace(cause, measured=measure_growth(cause, history, owners, samples)) for cause in causes]
+def _drop_leaks_if_level(
+    causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+) -> list[Evidence]:
+    """Return the causes; if memory hardly grows in the last third, without the leaks that were found before it."""
+    late = late_growth(samples) if samples else None
+    if late is None:
+        return causes
+    begin, late_rate, may_be_noise = late
+    leaks = [cause for cause in _leaks(causes) if found_steps.get(cause.owner, 0) < begin]
+    if not leaks or _hides_growth(leaks, samples, history):
+        return causes
+    sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
+    is_level = late_rate < sufficient_rate
+    # A window that is full swings, and the swing may pass for slow growth: then its own censuses decide.
+    return [
+        cause
+        for cause in causes
+        if cause not in leaks or not (is_level or (may_be_noise and is_level_late(history, cause.owner)))
+    ]
+
+
+def _leaks(causes: Sequence[Evidence]) -> list[Evidence]:
+    """Return the causes that share the growth of the process without an end."""
+    return [
+        cause
+        for cause in causes
+        if cause.holders
+        and cause.verdict in {"leak", "cache", "backlog"}  # others are of other memory, or end by themselves
+        and cause.owner != GARBAGE_OWNER  # which rises and falls
+    ]
+
+
+def _hides_growth(leaks: Sequence[Evidence], samples: Sequence[Sample], history: CensusHistory) -> bool:
+    """Return whether other memory fell in the last third, by as much as shows in the readings whether leaks grow."""
+    if not leaks:
+        return False
+    steps = (samples[-1].reading.step - samples[0].reading.step) / 3
+    sufficient_bytes = ENDING.minimum_remaining_rate_share * steps * sum(cause.rate.per_step for cause in leaks)
+    lost_bytes = fallen_bytes(history, [cause.owner for cause in leaks])
+    return lost_bytes >= max(sufficient_bytes, samples[-1].reading.material_bytes)
 
 
 def judge_causes(
@@ -161,6 +188,7 @@ def build_summary(
     garbage: "Garbage | None" = None,
     refilled_paths: Iterable[str] = (),
     known_causes: Sequence[Evidence] = (),
+    filled_bytes: int = 0,
 ) -> dict[str, Any]:
     """Return the JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
@@ -187,6 +215,7 @@ def build_summary(
             garbage=garbage,
             refilled_paths=refilled_paths,
             unsure_causes=_unsure_causes(known_causes, findings, samples),
+            filled_bytes=filled_bytes,
         ).to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),

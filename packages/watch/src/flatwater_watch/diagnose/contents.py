@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
-from flatwater_watch.diagnose.newest_items import MAXIMUM_OPENED, SINGLE_ITEM_KINDS, fresh_walk
+from flatwater_watch.diagnose.newest_items import MAXIMUM_OPENED, SINGLE_ITEM_KINDS, fresh_walk, is_short_atom
 from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.functions import cache_name
 from flatwater_watch.heap.instances import is_running
 from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_size
@@ -177,7 +177,7 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
         # A class to which an item refers is no part of the item, and leads to all that the class's functions reach.
         if id(obj) in walk.seen_ids or type(obj) is Graph or (obj is not item and issubclass(type(obj), type)):
             continue
-        if id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES:  # a number or a short text
+        if is_short_atom(obj):
             continue
         walk.seen_ids.add(id(obj))
         walk.kept_alive.append(obj)  # so that no other object gets its id

@@ -142,6 +142,8 @@ class Evidence:
     holders: tuple[str, ...] = ()
     count: int = 0
     """Number of objects of the main content."""
+    capacity: int | None = None
+    """Number of items at which a container that is being filled is full."""
     plateau_bytes: int | None = None
     plateau_step: int | None = None
     advice: str | None = None
@@ -235,6 +237,7 @@ def owner_evidence(
         holders=owner.holders,
         made_at=made_at,
         count=owner.contents.count,
+        capacity=owner.holding.capacity if verdict == "filling" else None,
         plateau_bytes=plateau_bytes,
         plateau_step=plateau_step,
         advice=_owner_advice(verdict, owner),

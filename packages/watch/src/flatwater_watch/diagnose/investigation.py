@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES
 from flatwater_watch.diagnose.evidence import CurrentContents, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
@@ -16,6 +17,7 @@ from flatwater_watch.diagnose.hops import (
 )
 from flatwater_watch.diagnose.item_growth import ITEM_KINDS, TRACEABLE_KINDS
 from flatwater_watch.diagnose.lines import Tracer
+from flatwater_watch.diagnose.newest_items import SINGLE_ITEM_KINDS, ids_in_container, items_and_parts, newest_items
 from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
@@ -185,6 +187,7 @@ def find_grown_owners(
     maximum_rate = CASE.maximum_container_growth_ratio * rate
     if 0 < maximum_rate < summed_rate:
         owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]
+    owners = merge_holders_of_same_items(owners, rate)
     if seeks_handles and missing_bytes > (1 - OWNING.explained_share) * growth_bytes:
         return [*find_handles(earlier_census, later_census, missing_bytes), *owners]
     return owners
@@ -208,6 +211,48 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
     first_owner, *other_owners = strong_owners
     table_bytes = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong_owners)
     return [replace(first_owner, bytes_grown=first_owner.bytes_grown + table_bytes), *other_owners]
+
+
+def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Owner]:
+    """Return the owners without those whose newest items another owner holds as well, which gets their bytes.
+
+    Of owners with the same items the one stays that a name of the user's reaches in the fewest hops: a cache, and not
+    its table of links; the set of all intervals, and not a node of the tree of them. The process grows by `rate`.
+    """
+    # An array or a text is its own only item, which its holder has as well.
+    items_by_path = {
+        owner.path: newest_items(owner.container, owner.holding.kind, MAXIMUM_LEAVES)
+        for owner in owners
+        if owner.holding.kind not in SINGLE_ITEM_KINDS
+    }
+    parts_by_path = {path: items_and_parts(items) for path, items in items_by_path.items()}
+    sought_ids = {id(part) for parts in parts_by_path.values() for part in parts}
+    ids_by_path = {owner.path: ids_in_container(owner.container, sought_ids) for owner in owners}
+    kept = {owner.path: owner for owner in owners}
+    # Tables of libraries first, then the farthest from its name, and of several the one with the fewest bytes.
+    for owner in sorted(owners, key=lambda owner: (owner.table is None, -len(owner.hops), owner.bytes_grown)):
+        part_ids = {id(part) for part in parts_by_path.get(owner.path, ())}
+        holder = next(
+            (
+                other
+                for other in kept.values()
+                if other is not kept[owner.path]
+                # Each item is, or has, one that the other holds too: one for all of them is what they refer to.
+                and len(part_ids & ids_by_path[other.path]) >= max(1, len(items_by_path.get(owner.path, ())) / 2)
+            ),
+            None,
+        )
+        if holder is not None:
+            kept[holder.path] = _add_growth(holder, kept.pop(owner.path), rate)
+    return sorted(kept.values(), key=lambda owner: -owner.bytes_grown / owner.steps)
+
+
+def _add_growth(holder: Owner, owner: Owner, rate: float) -> Owner:
+    """Return a holder with the growth of an owner as well; in all at most that of the process, or its own."""
+    holder_rate, owner_rate = holder.bytes_grown / holder.steps, owner.bytes_grown / owner.steps
+    # A sampled item may have been counted in both.
+    summed_rate = max(holder_rate, min(holder_rate + owner_rate, rate))
+    return replace(holder, bytes_grown=round(summed_rate * holder.steps))
 
 
 def _minimum_share(owner: Owner) -> float:

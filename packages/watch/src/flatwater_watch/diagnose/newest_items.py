@@ -2,10 +2,11 @@
 
 import tracemalloc
 from collections import deque
-from itertools import islice, repeat
+from collections.abc import Collection, Iterable
+from itertools import chain, islice, repeat
 from typing import Any
 
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.containers import inner_container
 from flatwater_watch.heap.functions import newest_results
 from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
@@ -15,7 +16,7 @@ from flatwater_watch.meters.allocations import allocation_frames
 
 SAMPLED_SET_ITEMS, SAMPLED_SET_RANGE = 4096, 1_000_000
 """Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
-first million items, which takes 10 to 30 ms."""
+first million items, which takes 10 to 30 ms. As many items of a container are compared with those of another one."""
 SINGLE_ITEM_KINDS = frozenset({"array", "graph", "text", "bytes"})
 """Kinds of holdings that are their own single item."""
 CHILDREN_PER_ITEM = 32
@@ -37,7 +38,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     if kind == "cache":
         return [_heavier_part(key, result) for key, result in newest_results(container, count)]
     inner = inner_container(container)  # such as the deque in a `queue.Queue`; else the container itself
-    builtin = next((cls for cls in _BUILTIN_CONTAINERS if issubclass(type(inner), cls)), None)
+    builtin = _builtin_class(inner)
     if builtin is not None:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
@@ -51,6 +52,11 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
 
 
 _BUILTIN_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
+
+
+def _builtin_class(container: Any) -> Any:
+    """Return the builtin class on which a container's class is built; None if it is built on none."""
+    return next((cls for cls in _BUILTIN_CONTAINERS if issubclass(type(container), cls)), None)
 
 
 def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
@@ -83,6 +89,40 @@ def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
     # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
     traced_items = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
     return traced_items[::-1] or sample[-count:]
+
+
+def items_and_parts(items: Iterable[Any]) -> list[Any]:
+    """Return items and what each of them holds directly; without classes, numbers and short texts."""
+    walk, objects = fresh_walk(CHILDREN_PER_ITEM), list[Any]()
+    for item in items:
+        opened_object = open_object(item, walk)
+        parts = islice(chain(opened_object.parts, opened_object.sampled), CHILDREN_PER_ITEM)
+        objects += [item, *(part for _, part in parts)]
+    return [obj for obj in objects if not is_short_atom(obj) and not issubclass(type(obj), type)]
+
+
+def ids_in_container(container: Any, sought_ids: Collection[int]) -> set[int]:
+    """Return those of the sought ids that are ids of items of a container; none if it is not built on a builtin one."""
+    inner = inner_container(container)
+    builtin = _builtin_class(inner)
+    return set() if builtin is None else set(read_stable(_ids_in_builtin, builtin, inner, sought_ids))
+
+
+def _ids_in_builtin(builtin: Any, container: Any, sought_ids: Collection[int]) -> list[int]:
+    """Return those of the sought ids that the newest items of a builtin container have; called by `read_stable`."""
+    items: Iterable[Any]
+    if builtin is list or builtin is tuple:
+        items = builtin.__getitem__(container, slice(-SAMPLED_SET_RANGE, None))
+    elif builtin is deque:
+        items = deque.__reversed__(container)
+    else:
+        items = reversed(dict.values(container)) if builtin is dict else builtin.__iter__(container)
+    return [item_id for item_id in map(id, islice(items, SAMPLED_SET_RANGE)) if item_id in sought_ids]
+
+
+def is_short_atom(obj: Any) -> bool:
+    """Return whether an object is a number or a short text, which several containers may share by chance."""
+    return id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES
 
 
 def _entry_value(key: Any, value: Any) -> Any:
