@@ -101,6 +101,7 @@ def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
     run = build_run(size, device)
     train_(run.trainer, 1, Silent())
     setup, rows = run.setup, []
+    executor = LocalTileExecutor(setup, run.trainer.run)
     learnt = setup.config.learner.own.updates * setup.members * window_bytes(setup.config, run.trainer.run.market)
     floor = PASSES * learnt / bytes_per_second(device)
     for phase in run.trainer.phases:
@@ -109,15 +110,14 @@ def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
         if phase.name == "learn":
             row["floor"] = floor
         if device.type == "cuda" and phase.name != "evolve":  # selection reads the fitness, once a generation
-            row["waits"] = waits_in(work if phase.name != "validate" else partial(judge, run, phase.steps()))
+            row["waits"] = waits_in(work if phase.name != "validate" else partial(judge, executor, phase.steps()))
             row["kernels"], row["idle"] = kernels_of(work)
         rows.append(row)
     return rows
 
 
-def judge(run: ErlRun, tiles: int) -> None:
+def judge(executor: LocalTileExecutor, tiles: int) -> None:
     """Compute what `validate` does, whose last step also crowns the champion, for which it reads a number."""
-    executor = LocalTileExecutor(run.trainer.setup, run.trainer.run)
     for tile in range(tiles):
         executor.validate(tile)
 

@@ -47,7 +47,10 @@ class EvolutionConfig:
             f"at most 1 - evolution.elite_share ({1 - self.elite_share:g})",
         )
         require(
-            self.blend_low <= self.blend_high, "evolution.blend_low", self.blend_low, f"up to {self.blend_high} (high)"
+            self.blend_low <= self.blend_high,
+            "evolution.blend_low",
+            self.blend_low,
+            f"at most blend_high ({self.blend_high})",
         )
         for name in ("mutation_rate", "mutation_deviation"):
             ceiling = getattr(self, f"{name}_max")

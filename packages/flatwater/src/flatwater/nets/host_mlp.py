@@ -79,9 +79,10 @@ class MLPHost:
         *,
         with_ablations: bool,
     ) -> Float[Tensor, "E B K"]:
-        """Return the logits of one batch of each host, of F numbers; a slot's seed acts on the slot's block's output.
+        """Return the logits of one batch `x` of each host; a slot's seed acts on the output of the slot's block.
 
-        With `with_ablations`, axis 1 has the batch with all seeds, then without slot 0's seed, ...: [E, (1 + S) B, K].
+        Images have F numbers each. With `with_ablations`, axis 1 has the batch with all seeds, then without slot 0's
+        seed, ...: [E, (1 + S) B, K].
         """
         batch_size = x.shape[1]
         for block, seed in enumerate(seeds):

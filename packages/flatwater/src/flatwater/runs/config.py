@@ -135,7 +135,7 @@ class EpisodesRunConfig(RunConfig):
     absent: ClassVar = RunConfig.absent | explain_renamed_settings(
         total_timesteps="total_steps",
         env_kwargs="env_args",
-        verbose="quiet, which is True or False",
+        verbose="quiet=True in Python, or --quiet on the command line",
         tensorboard_log="trackers, which have tensorboard unless you name others",
     )
     place: ClassVar[str] = "env"
@@ -259,7 +259,7 @@ def check_workers_run(config: WorkersRunConfig) -> None:
         reason = f"with workers = {config.workers}, which compute on the CPU. Use --workers 1"
         require(config.device == "cpu", "device", config.device, f"cpu {reason}")
     # A single worker is the run's own process, which is on this machine.
-    expected = "left out with one worker. Give --workers, or --cluster '' at a resume"
+    expected = "none with one worker. Give --workers, or --cluster '' at a resume"
     require(not config.cluster or config.workers != 1, "cluster", config.cluster, expected)
 
 

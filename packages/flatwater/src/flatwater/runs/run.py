@@ -118,7 +118,7 @@ class Run(ABC):
             ConfigError: the run reports no episodes.
         """
         # `WorldRun` passes a function to this method only if its state has no leaves for the function's numbers.
-        expected = "left out: a run that was begun without it has no room for its numbers. Begin a new run with it"
+        expected = "none: a run that was begun without it has no room for its numbers. Begin a new run with it"
         require(on_episode is None, "on_episode", on_episode, expected)
 
     def take_logged_(self) -> Mapping[str, float]:

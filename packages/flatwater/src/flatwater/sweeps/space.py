@@ -201,7 +201,7 @@ def _parse_range(table: Mapping[str, Any], declared_type: object, path: str) -> 
     _require_range(isinstance(log, bool), path, "log", log, "true or false")
     _require_range(not log or low > 0, path, "low", low, "more than 0 where log = true")
     if step is not None:
-        _require_range(not log, path, "step", step, "left out where log = true")
+        _require_range(not log, path, "step", step, "none where log = true")
         _require_range(step > 0, path, "step", step, "more than 0")
         # The steps must reach `high`; fractions such as 0.1 are not exact, so a tolerance decides.
         steps = (high - low) / step

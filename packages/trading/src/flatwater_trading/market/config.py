@@ -57,7 +57,7 @@ class TradeConfig:
             self.coefficient_max > self.buy_threshold,
             "env.trade.coefficient_max",
             self.coefficient_max,
-            f"above buy_threshold ({self.buy_threshold}), or nothing is ever bought",
+            f"a number above buy_threshold ({self.buy_threshold}), or nothing is ever bought",
         )
         require(
             self.target_high >= self.target_low,

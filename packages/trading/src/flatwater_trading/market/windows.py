@@ -82,13 +82,13 @@ def complete_window(
         end = start + episode.days if trading_end is None else trading_end + episode.settlement_days
     if trading_end is None:
         trading_end = end - episode.settlement_days
-    range_text = f"within the tradable rows {days.first} .. {days.stop}"
+    range_text = f"a row within the tradable rows {days.first} .. {days.stop}"
     require(days.first <= start < days.stop, "reset start_idx", start, f"{range_text}, the last one excluded")
     require(start < end <= days.stop, "reset end_idx", end, f"{range_text} and after start_idx ({start})")
     require(
         start < trading_end < end,
         "reset trading_end_idx",
         trading_end,
-        f"after start_idx ({start}) and before end_idx ({end}), so that there are days to trade and to settle",
+        f"a row after start_idx ({start}) and before end_idx ({end}), so that there are days to trade and to settle",
     )
     return Window(start, trading_end, end)

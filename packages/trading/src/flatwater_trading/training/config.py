@@ -86,7 +86,7 @@ class ChoiceConfig:
                 self.by_validation or values is None,
                 f"choice.{name}",
                 values,
-                "left out with choice.by_validation = false, which keeps the rule of env.trade",
+                "none with choice.by_validation = false, which keeps the rule of env.trade",
             )
 
 

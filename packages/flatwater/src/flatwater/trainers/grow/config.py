@@ -56,7 +56,12 @@ class GrowConfig:
         require(self.envs % minibatches == 0, "envs", self.envs, f"a multiple of learner.minibatches ({minibatches})")
         for name in SHIPPED_ONLY if self.host is not None else ():
             value, default = getattr(self.env.host, name), getattr(HostConfig(), name)
-            require(value == default, f"env.host.{name}", value, f"left out: it does not apply to host {self.host}")
+            require(
+                value == default,
+                f"env.host.{name}",
+                value,
+                f"its default ({default}): it does not apply to host {self.host}",
+            )
         prior = self.policy.prior
         require(
             len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one for each operation"

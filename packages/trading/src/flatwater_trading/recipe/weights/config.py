@@ -34,4 +34,4 @@ class WeightsRunConfig(RunConfig, WeightsConfig):
     def __post_init__(self) -> None:
         """Check the fields together, beyond the bounds of each."""
         RunConfig.__post_init__(self)
-        require(self.from_run is None, "from_run", self.from_run, f"left out: {NO_ELDER_RUN}")
+        require(self.from_run is None, "from_run", self.from_run, f"none, as {NO_ELDER_RUN}")
