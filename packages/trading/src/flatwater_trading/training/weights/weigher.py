@@ -56,7 +56,7 @@ class DaySignals:
 
 
 def weigh(params: Params, signals: DaySignals, account: PortfolioConfig) -> Float[Tensor, "P D K"]:
-    """Return the part of its money that each member wants in each instrument, within the account's account.
+    """Return the part of its money that each member wants in each instrument, within the account's limits.
 
     The rest is cash.
 
