@@ -451,11 +451,11 @@ def test_two_studies_are_compared_over_the_days_that_both_tested(capsys: pytest.
 def test_studies_of_other_markets_or_days_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree("s", "t")
     change_equity(
-        Path("t/equity.parquet"), **{"equal weight": pl.col("equal weight") * 1.002 ** pl.int_range(pl.len())}
+        Path("t/equity.parquet"), **{"buy and hold": pl.col("buy and hold") * 1.002 ** pl.int_range(pl.len())}
     )
     assert main(["compare", "s", "t"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "B earned the same as A, over the same 400 days. Equal weight earned another return in each" in said
+    assert "B earned the same as A, over the same 400 days. Buy and hold earned another return in each" in said
     change_equity(Path("t/equity.parquet"), date=pl.col("date") + pl.duration(days=390))
     assert main(["compare", "s", "t"]) == 0
     assert "B and A: no interval, they tested 10 days in common, and 20 are needed" in " ".join(
@@ -470,11 +470,12 @@ def test_studies_of_other_markets_or_days_are_told_apart(capsys: pytest.CaptureF
 
 @pytest.mark.usefixtures("whole")
 def test_studies_of_two_recipes_show_the_settings_that_both_have(capsys: pytest.CaptureFixture[str]) -> None:
-    """A hundred settings of traders stood beside dashes, and single precision was taken for other costs."""
+    """A hundred settings of traders stood beside dashes, and equal weight of another account for other costs."""
     shutil.copytree("s", "t")
     base = Path("t/base.toml")
     base.write_text('trainer = "weights"\nrounds = 9\nhistory = 40\n')
-    change_equity(Path("t/equity.parquet"), **{"equal weight": pl.col("equal weight").cast(pl.Float32)})
+    grown = pl.col("equal weight") * 1.001 ** pl.int_range(pl.len())
+    change_equity(Path("t/equity.parquet"), **{"equal weight": grown})
     assert main(["compare", "s", "t", "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert compared["studies"][1]["settings"] == {"rounds": 9, "trainer": "weights"}
@@ -512,9 +513,9 @@ def link_result() -> None:
     Path("t/study.json").symlink_to(Path("s/study.json").resolve())
 
 
-def drop_equal_weight() -> None:
+def drop_trader(name: str) -> None:
     file = Path("t/equity.parquet")
-    pl.read_parquet(file).drop("equal weight").write_parquet(file)
+    pl.read_parquet(file).drop(name).write_parquet(file)
 
 
 @pytest.mark.usefixtures("whole")
@@ -525,7 +526,8 @@ def drop_equal_weight() -> None:
         (add_table_of_study, 0, "study - 5"),
         (link_settings, 2, "t/base.toml: cannot be read"),
         (link_result, 2, "t/study.json: is damaged"),
-        (drop_equal_weight, 2, "column equal weight does not hold a number"),
+        (lambda: drop_trader("equal weight"), 2, "column equal weight does not hold a number"),
+        (lambda: drop_trader("buy and hold"), 2, "column buy and hold does not hold a number"),
         (lambda: Path("t/equity.parquet").unlink(), 0, "no interval, t/equity.parquet is missing"),
         (lambda: change_equity(Path("t/equity.parquet"), date=pl.col("date").cast(str)), 0, "other types of days"),
         (lambda: change_equity(Path("t/equity.parquet"), date=pl.col("date").first()), 0, "or a day twice"),

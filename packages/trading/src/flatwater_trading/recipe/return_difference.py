@@ -22,10 +22,7 @@ WAVE_FACTOR = 0.4
 """Number of waves for the interval's variance, as a multiple of the number of periods to the power of 2/3."""
 ROUNDING = 1e-9
 """Difference of two returns below which they count as equal."""
-MARKET_ROUNDING = 1e-6
-"""The same for equal weight in two results: traders keep its equity in single precision, target weights in double. One
-basis point more of costs changes the return of the first day by a hundred times this."""
-OTHER_MARKET_NOTE = "Equal weight earned another return in each: their instruments, prices or costs differ."
+OTHER_MARKET_NOTE = "Buy and hold earned another return in each: their instruments, prices or costs differ."
 """Sentence on two results between which `is_same_market` is false."""
 
 
@@ -90,14 +87,17 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
     return ReturnDifference(mean * a_year, float(low) * a_year, float(high) * a_year)
 
 
-def is_same_market(equal_weight_returns: np.ndarray, other_returns: np.ndarray) -> bool:
-    """Return whether two results are of the same instruments, prices and costs: equal weight earned the same in both.
+def is_same_market(held_returns: np.ndarray, other_returns: np.ndarray) -> bool:
+    """Return whether two results are of the same instruments, prices and costs: buy and hold earned the same in both.
+
+    Not equal weight, which the account of target weights trades by its own limits, and whose shares it sells later than
+    traders of purchases do where an instrument has ended.
 
     Args:
-        equal_weight_returns: returns of equal weight in each period.
+        held_returns: returns of buy and hold in each period; NaN in both where neither has any equity.
         other_returns: its returns in the same periods of the other result.
     """
-    return bool(np.abs(equal_weight_returns - other_returns).max(initial=0) <= MARKET_ROUNDING)
+    return bool(np.allclose(held_returns, other_returns, rtol=0, atol=ROUNDING, equal_nan=True))
 
 
 def interval_half_width(values: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from flatwater_trading.recipe.return_difference import (
 )
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
-from flatwater_trading.recipe.trader_names import EQUAL_WEIGHT
+from flatwater_trading.recipe.trader_names import BUY_AND_HOLD
 from flatwater_watch.pages.chart import Axis, Chart
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
@@ -55,10 +55,13 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     difference = estimate_difference(*returns, a_year=calendar.a_year)
     # A run of traders and one of target weights name their costs differently, so only their results show whether they
     # have paid the same.
-    market_returns = [
-        period_returns(table[EQUAL_WEIGHT].to_numpy()) for table in tables if EQUAL_WEIGHT in table.columns
+    # A table of another version may lack buy and hold, or an edited one its numbers.
+    held_returns = [
+        period_returns(table[BUY_AND_HOLD].to_numpy())
+        for table in tables
+        if table.schema.get(BUY_AND_HOLD, pl.String()).is_numeric()
     ]
-    has_other_market = len(market_returns) == len(tables) and not is_same_market(*market_returns)
+    has_other_market = len(held_returns) == len(tables) and not is_same_market(*held_returns)
     return Difference(
         asdict(difference),
         len(returns[0]),

@@ -41,7 +41,7 @@ from flatwater_trading.recipe.purchase_rules import (
     with_rule,
 )
 from flatwater_trading.recipe.score_analysis import analyse_scores
-from flatwater_trading.recipe.trader_names import CHAMPION, CHANCE, EQUAL_WEIGHT, ORACLE
+from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, CHAMPION, CHANCE, EQUAL_WEIGHT, ORACLE
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -119,7 +119,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     rule_envs = _play_rules(evaluation)
     curves = {
         CHAMPION: champion.logs.equity[0],
-        "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
+        BUY_AND_HOLD: buy_and_hold(market, days.first, days.stop, env_config.account),
         EQUAL_WEIGHT: equal_weight(market, days.first, days.stop, env_config.account),
         **_benchmark_equity(evaluation),
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},

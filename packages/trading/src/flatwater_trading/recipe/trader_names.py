@@ -6,6 +6,8 @@ CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
 """Names of the traders that are not simple rules. The oracle knows the law of a synthetic market."""
 EQUAL_WEIGHT = "equal weight"
 """All instruments in equal parts: what alpha and beta are measured against where there is no benchmark."""
+BUY_AND_HOLD = "buy and hold"
+"""Equal amounts of all instruments with a close on the first day, sold on the last."""
 
 
 def simple_rules(traders: Iterable[str]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from flatwater_trading.recipe.return_difference import (
     period_returns,
 )
 from flatwater_trading.recipe.run_comparison import equity_charts
-from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT
+from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, CHAMPION, EQUAL_WEIGHT
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.records import StudyFolder, StudyRecords, read_study
 from flatwater_trading.study.table_rows import calendar_of_study, number_cell, percent_cell
@@ -54,7 +54,7 @@ class StudyDifference:
     units: str
     """Name of the periods: days, weeks."""
     is_same_market: bool
-    """Whether equal weight earned the same in both studies on each of these days."""
+    """Whether buy and hold earned the same in both studies on each of these days."""
 
 
 def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
@@ -193,12 +193,12 @@ def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifferenc
         estimate_difference(champion_returns, first_champion_returns, a_year=calendar.a_year),
         count=len(shared),
         units=calendar.units,
-        is_same_market=is_same_market(shared[EQUAL_WEIGHT].to_numpy(), shared[f"{EQUAL_WEIGHT} of first"].to_numpy()),
+        is_same_market=is_same_market(shared[BUY_AND_HOLD].to_numpy(), shared[f"{BUY_AND_HOLD} of first"].to_numpy()),
     )
 
 
 def _returns_by_day(study: StudyRecords) -> pl.DataFrame:
-    """Return a row for each day: the date before it, its date, and what champions and equal weight earned in between.
+    """Return a row for each day: the date before it, its date, and what champions and buy and hold earned in between.
 
     Raises:
         NoDifferenceError: no fold of the study is complete, or its equity is missing.
@@ -207,7 +207,7 @@ def _returns_by_day(study: StudyRecords) -> pl.DataFrame:
         raise NoDifferenceError(f"no fold of {study.path} is complete")
     if study.equity is None:
         raise NoDifferenceError(f"{StudyFolder(study.path).equity} is missing")
-    returns = {name: period_returns(study.equity[name].to_numpy()) for name in (CHAMPION, EQUAL_WEIGHT)}
+    returns = {name: period_returns(study.equity[name].to_numpy()) for name in (CHAMPION, BUY_AND_HOLD)}
     dates = study.equity["date"]
     return pl.DataFrame({"previous": dates[:-1], "date": dates[1:], **returns})
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder
 from flatwater_trading.recipe.tables import EQUITY, read_table
+from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, EQUAL_WEIGHT
 from flatwater_trading.study.table_rows import (
     calendar_of_study,
     chosen_rows,
@@ -96,7 +97,8 @@ def read_study(path: Path) -> StudyRecords:
         path=path,
         read_at=datetime.now().astimezone(),
         result=result,
-        equity=read_table(folder.equity, EQUITY | {"equal weight": True}),  # True: the column must have numbers
+        # True: the column must have numbers.
+        equity=read_table(folder.equity, EQUITY | {EQUAL_WEIGHT: True, BUY_AND_HOLD: True}),
     )
 
 

@@ -32,14 +32,12 @@ from flatwater_trading.recipe.comparison import (
 )
 from flatwater_trading.recipe.result import played_as_json
 from flatwater_trading.recipe.score_analysis import analyse_scores
-from flatwater_trading.recipe.trader_names import CHAMPION, CHANCE, ORACLE
+from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, CHAMPION, CHANCE, ORACLE
 from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.training.weights.config import WeightsConfig
 
 LEARNED = "learned"
 """Name of the account that holds the learned weights whole, without a rest of equal weights or cash."""
-HELD = "buy and hold"
-"""Name of the account that buys every instrument on the first day."""
 MAXIMUM_WEIGHT_COLUMNS = 12
 """Most instruments whose weights are kept for a page."""
 
@@ -220,7 +218,7 @@ def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices)
         entry=Costs(as_account, first_day.rates),
         exit_=Costs(as_account, last_day.rates),
     )
-    curves = {HELD: held_curve.double()}
+    curves = {BUY_AND_HOLD: held_curve.double()}
     if (benchmark := evaluation.benchmark) is not None:
         curves |= {name: curve.double() for name, curve in benchmark.equity(days, as_account).items()}
     return curves
