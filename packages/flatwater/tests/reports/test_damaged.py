@@ -101,6 +101,13 @@ def test_a_damaged_file_is_named_or_left_out(run: Path, damaged: tuple[str, floa
     check(run, *damaged)
 
 
+def test_a_number_beyond_all_bounds_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = (run / "result.json").read_bytes()
+    at = content.index(b'"hold_days": ') / len(content)
+    check(run, "result.json", at, 0, b"1e999")
+    assert "result.json: is damaged" in capsys.readouterr().err.replace("\n", "")
+
+
 @pytest.mark.slow
 @settings(max_examples=2000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(damages())

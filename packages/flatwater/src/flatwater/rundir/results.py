@@ -73,6 +73,10 @@ def _require_numbers(row: object, names: Iterable[str], *, allow_none: bool = Tr
             raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
 
 
+DAMAGE_FAULTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+"""What reading the values of a damaged file raises: one is missing, of another type, or a number such as 1e999."""
+
+
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:
     """Return the error that reports a damaged file of a run, and how to write it again."""
     return RunError(f"{path}: is damaged: {fault}. Rewrite the file with `flatwater resume` of the finished run.")

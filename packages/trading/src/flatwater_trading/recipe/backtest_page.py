@@ -9,6 +9,7 @@ import polars as pl
 
 from flatwater.description import Description, describe_recipe
 from flatwater.reports.result_blocks import result_table
+from flatwater.rundir.results import DAMAGE_FAULTS
 from flatwater_trading.panel.calendar import calendar_of_year
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.sections import equity_chart, trades_chart
@@ -71,7 +72,7 @@ def read_backtest(path: Path) -> Mapping[str, Any]:
         result: Mapping[str, Any] = parse_json(read_regular(file, RESULT_BYTES))
         _require_result(result)
     # All errors that a file of any contents can raise: somebody may have edited it.
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (OSError, *DAMAGE_FAULTS) as error:
         raise RunError(
             f"{file}: expected the result of `flatwater backtest`, got {type(error).__name__} {error}. Play the days "
             "again with: flatwater backtest RUN --force"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flatwater.reports.records import RunRecords
-from flatwater.rundir.results import damaged_file_error
+from flatwater.rundir.results import DAMAGE_FAULTS, damaged_file_error
 from flatwater_trading.recipe.tables import TraderFolder
 from flatwater_watch.files.json_values import is_number
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
@@ -41,7 +41,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
             try:
                 columns[split] = holding_times(result)
                 settings_returns[split] = settings_rule_return(result)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except DAMAGE_FAULTS as error:
                 raise damaged_file_error(file, error) from error
     if columns:
         yield Heading(SAME_SCORES)
@@ -58,7 +58,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
     if run.result is not None and "rule" in run.result:
         try:
             rule_rows = tried_rows(run.result["rule"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGE_FAULTS as error:
             raise damaged_file_error(folder.result, error) from error
         if rule_rows:
             yield Heading("Rules that were tried on the validation days")

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder
+from flatwater.rundir.results import DAMAGE_FAULTS
 from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, EQUAL_WEIGHT
 from flatwater_trading.study.table_rows import (
@@ -91,7 +92,7 @@ def read_study(path: Path) -> StudyRecords:
             f"{folder.result}: is not there: it is written when the study ends or is stopped. {rewrite_hint}"
         ) from no_file
     # All errors that reading a file of any contents can raise: somebody may have edited it.
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, *DAMAGE_FAULTS) as error:
         raise RunError(f"{folder.result}: is damaged: {type(error).__name__} {error}. {rewrite_hint}") from error
     return StudyRecords(
         path=path,
