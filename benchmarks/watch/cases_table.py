@@ -13,7 +13,8 @@ scalene      the first line of its report of leaks, which is the likeliest; wher
 watch        the first finding. What it found is right where there is one.
 
 *Found*: a line of the program, a type that its source names, or the owner; the others put something first always.
-*Owner*: a word for the owner stands in a name that is shown. *Line*: exactly the line that makes most of the growth.
+*Owner*: a word for the owner stands in a name that is shown. *Line*: exactly the line that makes most of the growth,
+or another that the case marks as right.
 *Verdict*: the kind of growth; scalene alone of the others has one, a leak, and is right where the case is one.
 *Date*: since when it grows, or when memory ends; the speed that scalene shows is none.
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from expected_cases import growing, marked_line, program_of
+from expected_cases import growing, program_of, right_lines
 from watched_cases import Right
 
 Place = tuple[str, int]
@@ -63,7 +64,7 @@ def judge_answer(name: str, top: str | None, names: Iterable[str] = (), *, leak:
     return Answer(
         found=of_program or owner,
         owner=owner,
-        line=first == f"{program}:{marked_line(name)}" if case.line else None,
+        line=first in {f"{program}:{line}" for line in right_lines(name)} if case.line else None,
         verdict=leak and "leak" in case.verdicts,
         date=False,
         top=first.removeprefix(f"{program}:"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[0] / "cases"))
-from expected_cases import CASES, FLAT, MARK, OPENED, growing, halves, marked_line, program_of
+from expected_cases import CASES, FLAT, MARK, OPENED, growing, halves, marked_line, program_of, right_lines
 from watched_cases import judge, missing, watch
 
 QUICK = "kept_futures"
@@ -54,4 +54,6 @@ def test_the_line_of_a_case_is_marked_where_there_is_one(name: str) -> None:
     if growing()[name].line or MARK in program_of(name).read_text():
         # A frame is at the line at which a call begins, not at the line of its last bracket.
         nodes = ast.walk(ast.parse(program_of(name).read_text()))
-        assert marked_line(name) in {node.lineno for node in nodes if isinstance(node, ast.expr | ast.stmt)}
+        starts = {node.lineno for node in nodes if isinstance(node, ast.expr | ast.stmt)}
+        assert marked_line(name) in starts
+        assert right_lines(name) <= starts
