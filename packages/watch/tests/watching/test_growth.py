@@ -102,6 +102,8 @@ def test_few_readings_over_many_boundaries_show_that_growth_has_ended() -> None:
     assert cause_still_grows(GROWING, 90, dense)
     assert not cause_still_grows(GROWING, 90, [*dense, all_rows[40], all_rows[60]])
     assert cause_still_grows(GROWING, 90, [*dense, all_rows[30]]), "too few boundaries since it rose"
+    late = [all_rows[76], all_rows[78]]  # close together, and far from the rise
+    assert not cause_still_grows(GROWING, 100, [*dense, *late])
     bursts = rows([i // 8 * 40 * MIB for i in range(80)])
     assert cause_still_grows(GROWING, 160, bursts[:31]), "a pause between two bursts"
     assert cause_still_grows(GROWING, 160, [*bursts[:17], bursts[40], bursts[60], bursts[79]])

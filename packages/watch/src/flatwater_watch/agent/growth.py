@@ -126,13 +126,13 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     if cause.verdict in {"slowdown", "filling"}:
         return True
     samples_since_finding = samples_from_step(samples, found_step)
-    # The newer half of the boundaries from the finding to the last sample. Where readings are rare, the one nearest to
-    # the middle is taken in, as the first one after it may come late; a single reading shows no growth.
+    # The newer half of the boundaries from the finding to the last sample, from the last sample before the middle on:
+    # what was gained between two readings counts too, as they are rare on a busy machine. A single reading after the
+    # middle shows no growth.
     middle = (found_step + samples[-1].reading.step) / 2
     newest_half = samples_from_step(samples_since_finding, middle)
     if len(newest_half) > 1:
-        nearest = min(samples_since_finding, key=lambda sample: abs(sample.reading.step - middle))
-        newest_half = samples_from_step(samples_since_finding, nearest.reading.step)
+        newest_half = samples_since_finding[-len(newest_half) - 1 :]
     steps_of_half = newest_half[-1].reading.step - newest_half[0].reading.step if newest_half else 0
     # Readings are dense while memory rises, and rare on a busy machine. As many boundaries as the finding took, bursts
     # and pauses included, show whether the growth goes on, however few readings were taken there.
