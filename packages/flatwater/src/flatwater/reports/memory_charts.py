@@ -5,7 +5,6 @@ from math import isfinite
 from typing import NamedTuple
 
 from flatwater.memory.planner import Plan
-from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.rundir.records import (
     BASE,
     FILES,
@@ -261,13 +260,3 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
         y=Axis(rows=names),
         height=90 + 44 * len(names),  # in pixels: title and axis, and a row for each phase
     )
-
-
-def seconds_by_phase(ledger: Sequence[LedgerLine], maximum: int) -> tuple[list[float], dict[str, list[float]]]:
-    """Return at most `maximum` rounds, evenly spread over the ledger, and the seconds of each phase in them."""
-    lines = [ledger[index] for index in spread_indexes(len(ledger), maximum)]
-    seconds = {
-        name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]
-        for name in phase_names(ledger)
-    }
-    return [float(line.round) for line in lines], seconds

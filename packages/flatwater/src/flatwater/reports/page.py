@@ -1,19 +1,19 @@
 """`report.html`: a run as one page, with the result first, then findings, memory, speed and settings."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import PurePath
 from statistics import fmean, median
 from typing import Any
 
 from flatwater.description import Description
+from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.reports.learning_charts import own_number_charts
 from flatwater.reports.memory_charts import (
     memory_chart,
     owned_chart,
     pace_chart,
     resident_chart,
-    seconds_by_phase,
     time_chart,
     transients_chart,
     unaccounted_chart,
@@ -280,14 +280,20 @@ def _planned_table(rows: Sequence[OwnerSizes], *, exact: bool) -> Table:
 
 def speed_section(run: RunRecords) -> Iterator[Block]:
     """Yield charts of steps per second and of the phases' seconds."""
+    round_name = run.recipe.layout.round
     if run.ledger and any(line.phases for line in run.ledger):
-        yield pace_chart(run.ledger, run.recipe.layout.round)
-        yield time_chart(*seconds_by_phase(run.ledger, MAXIMUM_COLUMNS_OF_TIME), run.recipe.layout.round)
-        return
-    # Without a ledger, the seconds of phases are in the metrics.
-    times = {name.removeprefix("time/"): run.metrics[name] for name in run.metrics if name.startswith("time/")}
+        yield pace_chart(run.ledger, round_name)
+    # From the metrics, which have each round: a line of the ledger sums up all rounds since the line before.
+    rounds = run.metrics.get("round", [])
+    indexes = spread_indexes(len(rounds), MAXIMUM_COLUMNS_OF_TIME)
+    times = {
+        # A phase may be left out of a round, such as an evaluation.
+        name.removeprefix("time/"): [0.0 if isnan(values[index]) else values[index] for index in indexes]
+        for name, values in run.metrics.items()
+        if name.startswith("time/")
+    }
     if times:
-        yield time_chart(run.metrics["round"], times, run.recipe.layout.round)
+        yield time_chart([rounds[index] for index in indexes], times, round_name)
     else:
         yield missing_paragraph("pace", "ledger.jsonl", run.state, "after each round")
 
