@@ -42,7 +42,6 @@ from flatwater_watch.diagnose.states import CaseEvent, CaseState
 from flatwater_watch.diagnose.unexplained_growth import (
     UnprovenGrowth,
     comparison_limit,
-    find_drift,
     is_suspicious,
     native_growth_evidence,
 )
@@ -53,11 +52,6 @@ from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import CASE, ENDING, OWNING
-
-Action = Callable[[Reading], CaseEvent | None]
-"""The work on the way to the next state: it gets the latest reading and returns the next event, or None to wait."""
-Transitions = dict[tuple[CaseState, CaseEvent], tuple[CaseState, Action | None]]
-"""The next state and the action for each state and event; None for nothing to do."""
 
 
 class Investigator:
@@ -94,7 +88,6 @@ class Investigator:
         self._growth_slope = recent_slope(self._history.unaccounted)  # of all growth, in the series that drifts
         # The case under way, and the first one: at the end its first census shows all growth since the watch began.
         self.state = CaseState.BEGINNING
-        self._transitions = self._transition_table()
         self._first_case = self._case = Investigation(self._lines)
         self._pause_readings_left = 0  # counted down; once it is negative, rising memory may begin a case
         self._next_pause_readings = CASE.first_rest_readings  # doubled after each case
@@ -110,10 +103,6 @@ class Investigator:
         """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
         self.cost_seconds = 0.0  # CPU seconds spent here, without the slowdown of traced steps
 
-    def _transition_table(self) -> Transitions:
-        """Return the next state and the action for each state and event; a monitor has the table."""
-        raise NotImplementedError
-
     @property
     def is_tracing(self) -> bool:
         """Whether allocations are traced, for a reading or two, which makes the program slower and larger."""
@@ -123,17 +112,6 @@ class Investigator:
     def traces_allocations(self) -> bool:
         """Whether the tracer runs, for the line that made the items of an owner, or garbage."""
         return self._tracer.running
-
-    def _advance_case(self, reading: Reading, event: CaseEvent | None) -> None:
-        """Advance the case from an event at this reading, by the table, until an action answers with no event."""
-        knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
-        if knows_drift and event is CaseEvent.READING:
-            drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
-            # A proof lasts: a tracer's own memory may hide the drift at the next comparison.
-            self._case.proven = self._case.proven or drifts
-        while event is not None:
-            self.state, action = self._transitions[self.state, event]
-            event = None if action is None else action(reading)
 
     def findings(self) -> list[Finding]:
         """Return all findings so far, forecast by the latest reading, without containers emptied again and again."""

@@ -5,8 +5,9 @@ container that grew, and traces find the line that fills it. Findings from readi
 time, freed memory kept, mapped files, slower steps) need no census.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from math import inf
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, owner_evidence
@@ -21,7 +22,7 @@ from flatwater_watch.diagnose.garbage_investigation import (
 from flatwater_watch.diagnose.gc_sawtooth import is_negligible
 from flatwater_watch.diagnose.handles import find_handles
 from flatwater_watch.diagnose.investigation import Investigation, root_gains
-from flatwater_watch.diagnose.investigator import Investigator, Transitions
+from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.judge import select_causes
 from flatwater_watch.diagnose.line_search import put_off_trace_
 from flatwater_watch.diagnose.series_evidence import (
@@ -30,6 +31,7 @@ from flatwater_watch.diagnose.series_evidence import (
     slowdown_evidence_at_end,
 )
 from flatwater_watch.diagnose.states import CaseEvent, CaseState
+from flatwater_watch.diagnose.unexplained_growth import find_drift
 from flatwater_watch.heap.census import Census
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.system_calls import process_seconds
@@ -38,6 +40,11 @@ from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import CASE, DRIFT
 
 __all__ = ["CaseState", "Monitor", "Reading"]
+
+Action = Callable[[Reading], CaseEvent | None]
+"""The work on the way to the next state: it gets the latest reading and returns the next event, or None to wait."""
+Transitions = dict[tuple[CaseState, CaseEvent], tuple[CaseState, Action | None]]
+"""The next state and the action for each state and event; None for nothing to do."""
 
 
 class Monitor(Investigator):
@@ -67,7 +74,7 @@ class Monitor(Investigator):
             self._history.add(reading)
             self._new_evidence += collect_series_evidence_(self._history, reading)
         was_watching = self.state is CaseState.WATCHING
-        # The investigation may begin a census or a trace, or reach a verdict (`_transition_table`).
+        # The investigation may begin a census or a trace, or reach a verdict (`_transitions`).
         self._advance_case(reading, CaseEvent.READING)
         if self.traces_allocations and self._budget_seconds < 0:  # also while a census is taken under the trace
             self.put_off_trace()
@@ -153,8 +160,20 @@ class Monitor(Investigator):
         """Whether growth is proven but no containers are compared yet, so that nobody may call it native yet."""
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
-    def _transition_table(self) -> Transitions:
-        """Return the next state and the action for each state and event: the whole flow of an investigation."""
+    def _advance_case(self, reading: Reading, event: CaseEvent | None) -> None:
+        """Advance the case from an event at this reading, by the table, until an action answers with no event."""
+        knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
+        if knows_drift and event is CaseEvent.READING:
+            drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
+            # A proof lasts: a tracer's own memory may hide the drift at the next comparison.
+            self._case.proven = self._case.proven or drifts
+        while event is not None:
+            self.state, action = self._transitions[self.state, event]
+            event = None if action is None else action(reading)
+
+    @cached_property
+    def _transitions(self) -> Transitions:
+        """The next state and the action for each state and event: the whole flow of an investigation."""
         return {
             (CaseState.BEGINNING, CaseEvent.READING): (CaseState.BEGINNING, self._take_first_census),
             (CaseState.BEGINNING, CaseEvent.CENSUS_COMPLETE): (CaseState.WATCHING, None),
