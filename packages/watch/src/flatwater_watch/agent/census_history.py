@@ -116,7 +116,7 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     What was compiled, imported or loaded once stays as it is, while other memory of the process may still grow. An
     owner that has lost much is not judged: a program that ends empties its containers.
     """
-    sizes, _ = _owner_sizes(history, owner, inner_owners=[])
+    sizes, _ = _owner_sizes(history, owner)
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
     first, last = sizes[0], sizes[-1]
@@ -135,7 +135,7 @@ def is_level_late(history: CensusHistory, owner: str) -> bool:
 
     Less is `ENDING.minimum_remaining_rate_share` of it, in bytes and in items.
     """
-    sizes, _ = _owner_sizes(history, owner, inner_owners=[])
+    sizes, _ = _owner_sizes(history, owner)
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
     first, last = sizes[0], sizes[-1]
@@ -156,9 +156,11 @@ def is_full(history: CensusHistory, cause: Evidence) -> bool:
 
     A container that is longer than the number that was taken for its bound, or whose items grow, goes on gaining.
     """
+    if cause.capacity is None:
+        return False
     # With the census at the end of the program, which finds fewer bytes by chance as well.
     sizes = [holdings[cause.owner] for _, holdings in history.censuses if cause.owner in holdings]
-    full_sizes = [size.bytes for size in sizes if cause.capacity is not None and size.length >= cause.capacity]
+    full_sizes = [size.bytes for size in sizes if size.length >= cause.capacity]
     return bool(full_sizes) and OWNING.explained_share * sizes[-1].bytes <= full_sizes[0]
 
 
@@ -247,7 +249,9 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
     return samples[min(index, len(samples) - 1)].resident
 
 
-def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[OwnerSize], list[float]]:
+def _owner_sizes(
+    history: CensusHistory, owner: str, inner_owners: Sequence[str] = ()
+) -> tuple[list[OwnerSize], list[float]]:
     """Return the size of an owner at each census, and for each its own bytes, without those of owners within it.
 
     The owner has 0 bytes before the first census that finds it. A later census is left out if it misses the owner, if

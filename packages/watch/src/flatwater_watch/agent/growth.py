@@ -151,10 +151,20 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     return _gain_over_samples(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * rate * steps
 
 
-def late_growth(samples: Sequence[Sample]) -> tuple[int, float, bool] | None:
-    """Return where the last third of the work begins, the bytes per boundary gained in it, and if these may be noise.
+class LateGrowth(NamedTuple):
+    """The growth from the middle third of the work to the last third, by medians of the readings."""
 
-    They are gained from the middle third to the last, by medians. None if a third has too few readings.
+    begin: int
+    """Boundary at which the last third begins."""
+    rate: float
+    """Bytes per boundary."""
+    may_be_noise: bool
+    """Whether the bytes gained are few beside the deviations of the readings in the last third."""
+
+
+def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
+    """Return the growth in the last third of the work; None if a third has too few readings.
+
     Readings are dense at the beginning, where memory rises, so that they do not show when that ended. Work is counted
     in the program's own boundaries, such as requests, if it has any: a server that waits at its end grows no more.
     """
@@ -182,9 +192,10 @@ def late_growth(samples: Sequence[Sample]) -> tuple[int, float, bool] | None:
     # The largest of three kinds of bytes: none of them has all growth.
     kind_of_bytes = max(gains, key=lambda name: gains[name])
     late_values = [getattr(reading, kind_of_bytes) or 0 for reading in last_third]
-    noise = median(abs(value - median(late_values)) for value in late_values)
+    middle_value = median(late_values)
+    noise = median(abs(value - middle_value) for value in late_values)
     gain = gains[kind_of_bytes]
-    return last_third[0].step, gain / steps, gain < ENDING.minimum_late_noise_ratio * noise
+    return LateGrowth(last_third[0].step, gain / steps, gain < ENDING.minimum_late_noise_ratio * noise)
 
 
 def _gain_over_samples(samples: Sequence[Sample], cause: Evidence) -> int:

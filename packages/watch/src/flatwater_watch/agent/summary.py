@@ -97,17 +97,16 @@ def _drop_leaks_if_level(
     late = late_growth(samples) if samples else None
     if late is None:
         return causes
-    begin, late_rate, may_be_noise = late
-    leaks = [cause for cause in _leaks(causes) if found_steps.get(cause.owner, 0) < begin]
+    leaks = [cause for cause in _leaks(causes) if found_steps.get(cause.owner, 0) < late.begin]
     if not leaks or _hides_growth(leaks, samples, history):
         return causes
     sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
-    is_level = late_rate < sufficient_rate
+    is_level = late.rate < sufficient_rate
     # A window that is full swings, and the swing may pass for slow growth: then its own censuses decide.
     return [
         cause
         for cause in causes
-        if cause not in leaks or not (is_level or (may_be_noise and is_level_late(history, cause.owner)))
+        if cause not in leaks or not (is_level or (late.may_be_noise and is_level_late(history, cause.owner)))
     ]
 
 
