@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
-from flatwater_watch.diagnose.newest_items import MAXIMUM_OPENED, SINGLE_ITEM_KINDS, fresh_walk, is_short_atom
+from flatwater_watch.diagnose.newest_items import MAXIMUM_OPENED, SINGLE_ITEM_KINDS, fresh_walk
 from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import open_object
+from flatwater_watch.heap.children import is_short_atom, open_object
 from flatwater_watch.heap.functions import cache_name
 from flatwater_watch.heap.instances import is_running
 from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_size

@@ -237,7 +237,7 @@ def owner_evidence(
         holders=owner.holders,
         made_at=made_at,
         count=owner.contents.count,
-        capacity=owner.holding.capacity if verdict == "filling" else None,
+        capacity=holding.capacity if verdict == "filling" else None,
         plateau_bytes=plateau_bytes,
         plateau_step=plateau_step,
         advice=_owner_advice(verdict, owner),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from itertools import chain, islice, repeat
 from typing import Any
 
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, is_short_atom, open_object
 from flatwater_watch.heap.containers import inner_container
 from flatwater_watch.heap.functions import newest_results
 from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
@@ -92,7 +92,7 @@ def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
 
 
 def items_and_parts(items: Iterable[Any]) -> list[Any]:
-    """Return items and what each of them holds directly; without classes, numbers and short texts."""
+    """Return items and what each of them holds directly; without classes, numbers and short texts, shared by chance."""
     walk, objects = fresh_walk(CHILDREN_PER_ITEM), list[Any]()
     for item in items:
         opened_object = open_object(item, walk)
@@ -118,11 +118,6 @@ def _ids_in_builtin(builtin: Any, container: Any, sought_ids: Collection[int]) -
     else:
         items = reversed(dict.values(container)) if builtin is dict else builtin.__iter__(container)
     return [item_id for item_id in map(id, islice(items, SAMPLED_SET_RANGE)) if item_id in sought_ids]
-
-
-def is_short_atom(obj: Any) -> bool:
-    """Return whether an object is a number or a short text, which several containers may share by chance."""
-    return id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES
 
 
 def _entry_value(key: Any, value: Any) -> Any:

@@ -82,6 +82,11 @@ MAXIMUM_SPREAD_DICT = 200_000
 """Entries above which the middle of a dict is not sampled: getting there takes as long as reading it."""
 
 
+def is_short_atom(obj: Any) -> bool:
+    """Return whether an object is a number, a short text or another small object without children."""
+    return id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES
+
+
 def open_object(obj: Any, walk: Walk) -> OpenedObject:
     """Open one object, by the opener of its type, which is kept for the walk.
 

@@ -17,7 +17,7 @@ from math import inf
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, is_short_atom, open_object
 from flatwater_watch.heap.item_sample import ItemSample
 from flatwater_watch.heap.modules import known_runtime_modules
 from flatwater_watch.heap.raw import LIST_REFCOUNT, full_name, mro
@@ -200,8 +200,7 @@ def _append_roots_(heap_walk: HeapWalk, group: Iterable[Named]) -> None:
     seen_ids = heap_walk.walk.seen_ids
     for path, root in group:
         obj = strong_object(root)
-        is_atom = obj is None or (id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES)
-        if not is_atom and id(obj) not in seen_ids:
+        if obj is not None and not is_short_atom(obj) and id(obj) not in seen_ids:
             seen_ids.add(id(obj))
             record = PathRecord(path, parent=None, key=(path, id(type(obj))), depth=0)
             _append_row_(heap_walk, obj, holder=-1, record=record, mark=0, weight=1.0)
