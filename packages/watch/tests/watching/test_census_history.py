@@ -310,6 +310,37 @@ def test_what_was_compiled_once_has_stopped_while_the_process_grows(drawn: set[i
     assert not has_stopped(history_of([1, 80], lambda clock: min(clock, full) * MIB), OWNER), "two censuses show no end"
 
 
+def handle_history(clocks: Iterable[int], count: Callable[[int], int]) -> CensusHistory:
+    """Censuses of a dict of handles, which are a few bytes each in Python."""
+    marks = CensusHistory()
+    for clock in clocks:
+        items = count(clock)
+        holding = Holding(OWNER, None, "dict", items, None, 400 * items, items=items)
+        record_census_(marks, clock, Census({OWNER: holding}, visited=0, truncated=False, seconds=0.0, containers={}))
+    return marks
+
+
+@given(st.sets(st.integers(2, 79)), st.integers(1, 30))
+def test_handles_that_are_no_more_have_stopped_while_the_process_grows(drawn: set[int], full: int) -> None:
+    """Eight files that netCDF4 keeps open were a leak: of what lies outside of Python a census sees the items only."""
+    clocks = sorted(drawn | {1, 40, 80})
+    handles = replace(GROWING, outside=True)
+    growing = rows([400 * MIB + i * MIB for i in range(81)], steps_each=1)
+
+    def is_growing(marks: CensusHistory) -> bool:
+        return bool(select_growing_causes([handles], growing, {OWNER: 10}, marks))
+
+    full_history = handle_history(clocks, lambda clock: min(clock, full))
+    assert not is_growing(full_history)
+    full_history.has_ended = True
+    record_census_(full_history, 81, census(OTHER=MIB))
+    assert not is_growing(full_history), "dropped as the program ends"
+    assert is_growing(handle_history(clocks, lambda clock: clock // 10))
+    assert is_growing(handle_history(clocks, lambda clock: 1000 + clock // 10)), "many were there at the beginning"
+    assert is_growing(handle_history(clocks, lambda clock: 30 if clock < 80 else 0)), "closed at the last census"
+    assert is_growing(handle_history([1, 80], lambda _: full)), "two censuses show no end"
+
+
 @given(st.integers(1, 300))
 def test_marks_are_bounded_and_keep_their_ends(count: int) -> None:
     marks = history_of(range(1, count + 1), stairs)

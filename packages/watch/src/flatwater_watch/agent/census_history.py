@@ -37,12 +37,22 @@ class OwnerSize(NamedTuple):
     """Whether no other holding holds it."""
 
 
+class ItemCount(NamedTuple):
+    """A number of items that all censuses of a stretch of steps found at one path."""
+
+    items: float
+    first_step: int
+    last_step: int
+
+
 @dataclass(eq=False, repr=False)
 class CensusHistory:
-    """Sizes of the larger owners in all censuses that are remembered."""
+    """Sizes of the larger owners in all censuses that are remembered, and the newest number of items of every owner."""
 
     censuses: list[tuple[int, Mapping[str, OwnerSize]]] = field(default_factory=list)
     """The step at which each census began, and its larger holdings by path."""
+    item_counts: Mapping[str, ItemCount] = field(default_factory=dict)
+    """The number of items of each holding of the newest census that the program's end cannot have emptied, by path."""
     next_step: float = 0.0
     """Step from which on the bytes of owners are measured again."""
     has_ended: bool = False
@@ -60,10 +70,24 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
         if holding.bytes >= MEASURING.least_bytes
     }
     history.censuses.append((step, sizes))
+    if not history.has_ended:
+        counts = history.item_counts
+        history.item_counts = {
+            path: _continued_count(counts.get(path), holding.items, holding.step or step)
+            for path, holding in census.holdings.items()
+            if holding.items
+        }
     if len(history.censuses) > MAXIMUM_CENSUSES:
         # Every second census of the older half goes, and the first stays: it is the reference for all growth.
         del history.censuses[1 : MAXIMUM_CENSUSES // 2 : 2]
     history.next_step = CENSUS_INTERVAL_FACTOR * step
+
+
+def _continued_count(count: ItemCount | None, items: float, step: int) -> ItemCount:
+    """Return the count with one census more, or a new count if this census found another number of items."""
+    if count is None or count.items != items:
+        return ItemCount(items, step, step)
+    return count._replace(last_step=step)
 
 
 def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
@@ -128,6 +152,18 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     minimum_share = MEASURING.minimum_late_share
     # `max`: an owner that gained no items, or lost some, must not have changed their number since.
     return late_bytes < minimum_share * gained_bytes and late_items <= minimum_share * max(gained_items, 1.0)
+
+
+def has_no_new_items(history: CensusHistory, owner: str) -> bool:
+    """Return whether an owner had the same number of items over the newer half of the boundaries between the censuses.
+
+    It has stopped then if its bytes lie outside of Python, where a census sees the items only, however small they are.
+    """
+    count = history.item_counts.get(owner)
+    if count is None or len(history.censuses) < MEASURING.minimum_censuses_of_stop:
+        return False
+    begin_step, _ = history.censuses[0]
+    return count.first_step < count.last_step and count.first_step <= (begin_step + count.last_step) / 2
 
 
 def is_level_late(history: CensusHistory, owner: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flatwater_watch.agent.census_history import (
     CensusHistory,
     fallen_bytes,
+    has_no_new_items,
     has_stopped,
     is_full,
     is_level_late,
@@ -78,7 +79,7 @@ def _still_growing(
 
     Several causes may share one growth, so that the process is compared with the sum of their rates.
     """
-    unfinished_causes = [cause for cause in causes if not (cause.holders and has_stopped(history, cause.owner))]
+    unfinished_causes = [cause for cause in causes if not _owner_has_stopped(cause, history)]
     leaks = _leaks(unfinished_causes)
     shared_rate = sum(cause.rate.per_step for cause in leaks)
     hidden_leaks = leaks if _hides_growth(leaks, samples, history) else []
@@ -88,6 +89,12 @@ def _still_growing(
         if cause in hidden_leaks
         or cause_still_grows(cause, found_steps.get(cause.owner, 0), samples, shared_rate if cause in leaks else 0.0)
     ]
+
+
+def _owner_has_stopped(cause: Evidence, history: CensusHistory) -> bool:
+    """Return whether the censuses show that a cause with an owner has stopped growing."""
+    has_same_handles = cause.outside and has_no_new_items(history, cause.owner)
+    return bool(cause.holders) and (has_same_handles or has_stopped(history, cause.owner))
 
 
 def _drop_leaks_if_level(
