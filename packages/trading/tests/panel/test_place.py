@@ -154,7 +154,9 @@ def test_a_place_is_looked_at_again_when_the_panel_is_made() -> None:
         check_place(Path("new"))
 
 
-@pytest.mark.parametrize("name", ["market.parquet", "market.CSV", "market.csv.gz", "market.xlsx"])
+@pytest.mark.parametrize(
+    "name", ["market.parquet", "market.CSV", "market.csv.gz", "market.xlsx", "market.zip", "market.tar.gz"]
+)
 def test_a_panel_does_not_get_the_name_of_a_table(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected a name for a panel.* Call it market\.safetensors\."):
         check_place(tmp_path / name)

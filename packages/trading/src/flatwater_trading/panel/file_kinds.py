@@ -23,3 +23,8 @@ library has no zstd before Python 3.14, and polars unpacks without a limit."""
 def file_kind(source: Path) -> str:
     """Return the suffix of a file in lower case; both suffixes of a packed table, `.csv.gz`."""
     return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
+
+
+def is_table_name(path: Path) -> bool:
+    """Return whether a file of this name is read as a table of prices, perhaps a packed one, and not as a panel."""
+    return file_kind(path) in {*SUFFIXES, *UNPACK_COMMANDS}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flatwater_trading.panel.config import SyntheticConfig
-from flatwater_trading.panel.file_kinds import SUFFIXES, UNPACK_COMMANDS, file_kind
+from flatwater_trading.panel.file_kinds import file_kind, is_table_name
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
 from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
@@ -42,7 +42,7 @@ def load_panel(path: str | None) -> Panel:
         config = parse_synthetic(path)
         return _open_or_store(repr(config), lambda: _generate_panel(config))
     source = expand_path(path)
-    if file_kind(source) in (*SUFFIXES, *UNPACK_COMMANDS):  # a packed file is refused, with the command that unpacks it
+    if is_table_name(source):  # a packed file is refused, with the command that unpacks it
         return _open_or_store(_kind_and_hash(source), lambda: _import_file(source))
     return open_panel(source)
 

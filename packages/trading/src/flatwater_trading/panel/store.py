@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from flatwater_trading.panel.file_kinds import SUFFIXES, file_kind
+from flatwater_trading.panel.file_kinds import file_kind, is_table_name
 from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError, RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
@@ -64,10 +64,12 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         force: whether a file that is not a panel may be replaced too.
 
     Raises:
-        DataError: the place is the source itself, under any name; or its name is that of a table; or it is not a
+        DataError: the place is the source itself, under any name; or its name is that of a table, perhaps
+            a packed one; or it is not a
             regular file; or the file there is not a panel; or there is no folder to write in.
     """
-    if (kind := file_kind(path)) in SUFFIXES:  # a panel of this name would be read as prices, and refused
+    if is_table_name(path):  # a panel of this name would be read as prices, and refused
+        kind = file_kind(path)
         name = path.name[: -len(kind)] + ".safetensors"
         raise DataError(f"{path}: expected a name for a panel, got one of a table, {kind}. Call it {name}.")
     try:
