@@ -10,6 +10,7 @@ from typing import Any
 
 from flatwater.memory.ledger import SCALAR_BYTES, Effort
 from flatwater.memory.planner import Plan, group_bytes
+from flatwater.rundir.results import DAMAGE_FAULTS
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import parse_json
@@ -329,7 +330,7 @@ def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
     """
     try:
         return record["round"], Finding.from_json({name: record[name] for name in record if name != "round"})
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except DAMAGE_FAULTS as error:
         raise RunError(
             f"{path}: the line of round {record.get('round')} cannot be read ({error!r}). "
             "Show the run with the version of Flatwater that trained it."

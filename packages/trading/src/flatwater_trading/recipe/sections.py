@@ -14,7 +14,7 @@ from flatwater.reports.learning_charts import Sections
 from flatwater.reports.metric_lines import Metrics, share_lines
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import holdout_blocks, missing_paragraph, result_table
-from flatwater.rundir.results import damaged_file_error
+from flatwater.rundir.results import DAMAGE_FAULTS, damaged_file_error
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.recipe.behaviour import (
     PERIOD_COLUMNS,
@@ -132,7 +132,7 @@ def sheet_section(run: RunRecords) -> Iterator[Block]:
         yield Heading("Scores")
         try:
             yield from score_blocks(sheet, result)
-        except ValueError as error:
+        except DAMAGE_FAULTS as error:
             raise damaged_file_error(file, error) from error
 
 
