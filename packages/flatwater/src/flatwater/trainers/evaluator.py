@@ -72,6 +72,7 @@ class EpisodeEvaluator:
         self._legal = None if legal is None else legal.view(*grid, -1).numpy()
         self._teacher_choices = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome, self._arrays = build_outcome(*grid), view_episodes(played.episodes)
+        self._is_done: Array = played.done.numpy()
 
     @property
     def steps(self) -> int:
@@ -95,10 +96,10 @@ class EpisodeEvaluator:
         """
         player, played = self.players[name], self.played
         if number == 0:
-            self._begin_(np.ones(len(played.done), np.bool_), self._draw_seeds() if seeds is None else seeds)
-            played.done.zero_()
+            self._begin_(np.ones_like(self._is_done), self._draw_seeds() if seeds is None else seeds)
+            self._is_done[...] = False
             player.returns.zero_()
-        elif bool(played.done.all()):
+        elif self._is_done.all():
             return  # no step would count
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
@@ -108,7 +109,7 @@ class EpisodeEvaluator:
             *step_arguments, has_ended=played.done, return_sums=player.returns, legal=self._legal
         )
         # Begun again though uncounted, as a world steps all environments at once; not if no further step is played.
-        if has_ended.any() and not bool(played.done.all()):
+        if has_ended.any() and not self._is_done.all():
             # A copy, because `begin_` writes into the array that the seeds come from.
             same_seeds = played.episodes.seeds.numpy().copy()
             self._begin_(has_ended, same_seeds)
