@@ -20,6 +20,7 @@ from flatwater.comparisons.side_by_side import (
 )
 from flatwater.plugins import group_rows, load_row
 from flatwater.rundir.plugin_folders import plugin_folder_kind
+from flatwater.storage.objects import is_url
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.events.background import ShowLine
 
@@ -54,11 +55,9 @@ def compare_named(names: Sequence[str], say: ShowLine) -> NamedComparison:
         RunError: a name is not that of a run, or a folder cannot be read.
     """
     check_run_names(names)  # before runs at a URL are downloaded
-    # Before the kinds: a folder that is not there would be taken for a run.
-    if (
-        missing_name := next((name for name in names if "://" not in name and not Path(name).exists()), None)
-    ) is not None:
-        raise RunError(f"{missing_name}: there is no such folder. See `flatwater runs` for the runs in ./runs.")
+    for name in names:  # before the kinds: a folder that is not there would be taken for a run
+        if not is_url(name) and not Path(name).exists():
+            raise RunError(f"{name}: there is no such folder. See `flatwater runs` for the runs in ./runs.")
     kinds = {name: plugin_folder_kind("comparisons", Path(name)) or RUN_KIND for name in names}
     (first, kind), *others = kinds.items()
     for name, other_kind in others:
