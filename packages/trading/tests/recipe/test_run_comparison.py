@@ -88,16 +88,16 @@ def test_other_costs_are_told_though_their_settings_have_other_names(folders: di
 
 def test_equal_weight_of_two_accounts_differs_on_one_market_and_buy_and_hold_does_not(folders: dict[str, Path]) -> None:
     curves = [pl.read_parquet(folders[name] / "equity.parquet") for name in ("purchases", "weights")]
-    equal, held = (
+    equal, bought = (
         [np.diff(curve[trader].to_numpy()) / curve[trader].to_numpy()[:-1] for curve in curves]
         for trader in ("equal weight", "buy and hold")
     )
     assert np.abs(equal[0] - equal[1]).max() > 1e-4
-    np.testing.assert_array_equal(held[0], held[1])
-    assert is_same_market(*held)
-    dearer = held[0].copy()
+    np.testing.assert_array_equal(bought[0], bought[1])
+    assert is_same_market(*bought)
+    dearer = bought[0].copy()
     dearer[0] -= 1e-8  # a ten-thousandth of a basis point of the first purchase
-    assert not is_same_market(held[0], dearer)
+    assert not is_same_market(bought[0], dearer)
 
 
 def test_days_without_a_number_are_another_market_only_where_one_has_them() -> None:

@@ -222,7 +222,7 @@ def assert_played_alike(settings: dict[str, Any], folder: Path) -> list[tuple[st
     table, done, account = ShareTable({}, None, None), [], trader.settings.account
     equity = found.equity["champion"].to_list()[1:]
     for day in range(first, first + known["days"] - 1):  # on the last one a backtest sells all
-        orders = trader.orders(first_days(panel, day + 1), table.held, table.cash, stop=table.stop)
+        orders = trader.orders(first_days(panel, day + 1), table.shares, table.cash, stop=table.stop)
         ShareTable(orders.shares, orders.cash, orders.stop).write(folder / "held.csv")
         table = read_shares(folder / "held.csv")
         weights = [abs(each.weight) for each in orders.holdings]

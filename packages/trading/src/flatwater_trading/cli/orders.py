@@ -114,7 +114,7 @@ class OrdersCommand(WithTrust, WithBudget):
             if self.plan:
                 return trader.plan_orders(panel, self.budget)
             cash = table.cash if self.cash is None else self.cash
-            return portfolio_order_sheet(trader.orders(panel, table.held, cash, stop=table.stop, **options))
+            return portfolio_order_sheet(trader.orders(panel, table.shares, cash, stop=table.stop, **options))
         # From here on: the trader buys and sells whole positions.
         portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         panel = trader.align_panel(load_panel(prices))

@@ -159,7 +159,7 @@ def play_account(
             book = closes.rescale_book(book, evenings[-1], row, notes)
         orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
         book = _book_after_orders(orders)
-        prices = {name: closes.price(row, name) for name in book.held}
+        prices = {name: closes.price(row, name) for name in book.shares}
         old_hash, text = text_hash(text), book.text
         evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, earlier_hash=old_hash, held=text))
         # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
@@ -194,7 +194,7 @@ def _evening_record(
         date=orders.date,
         trader=recipe,
         run=run,
-        equity=orders.cash + sum(count * prices[name] for name, count in book.held.items()),
+        equity=orders.cash + sum(count * prices[name] for name, count in book.shares.items()),
         cash=orders.cash,
         cost=orders.cost,
         orders=tuple(_filled_orders(orders)),
@@ -331,7 +331,7 @@ class AccountCloses:
         """
         last_row = int(np.flatnonzero(self._dates == last_evening.date)[0])
         factors = {}
-        for name in book.held:
+        for name in book.shares:
             if self._panel.raw_close is not None:
                 # The price as traded over the adjusted price falls by the factor of a split.
                 factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
@@ -351,7 +351,7 @@ def _decide_orders(
     """Return the orders after the newest day of a panel."""
     if isinstance(trader, WeightsTrader):
         assert isinstance(book, ShareTable)  # noqa: S101  (for the type checker: a book of the trader's kind)
-        return trader.orders(panel, book.held, book.cash, stop=book.stop, budget=budget)
+        return trader.orders(panel, book.shares, book.cash, stop=book.stop, budget=budget)
     assert isinstance(book, Portfolio)  # noqa: S101  (for the type checker: a book of the trader's kind)
     return trader.orders(panel, book.positions, book.cash, budget=budget)
 

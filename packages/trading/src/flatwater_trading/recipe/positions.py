@@ -53,7 +53,7 @@ class Portfolio:
     """Money of the account besides the positions; None if the file has no row of cash."""
 
     @property
-    def held(self) -> dict[str, float]:
+    def shares(self) -> dict[str, float]:
         """Shares by instrument."""
         return {position.instrument: position.shares for position in self.positions}
 
@@ -105,7 +105,7 @@ def read_positions(file: Path) -> Portfolio:
 class ShareTable:
     """Shares, cash and the stop of an account of target weights before a day."""
 
-    held: Mapping[str, float]
+    shares: Mapping[str, float]
     """Shares by instrument; below 0 if they are sold short."""
     cash: float | None
     """Money of the account besides the shares; None if the file has no row of cash."""
@@ -119,7 +119,7 @@ class ShareTable:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(SHARE_COLUMNS)
         # repr: the shortest text that is read as the same number.
-        table.writerows((spreadsheet_cell(name), repr(count)) for name, count in self.held.items())
+        table.writerows((spreadsheet_cell(name), repr(count)) for name, count in self.shares.items())
         table.writerow((CASH, repr(self.cash)))
         if self.stop is not None:
             table.writerow((PEAK, repr(self.stop.peak)))
@@ -129,7 +129,7 @@ class ShareTable:
 
     def multiply_shares(self, factors: Mapping[str, float], *, has_entry_prices: bool) -> "ShareTable":  # noqa: ARG002  (it has none)
         """Return the shares of each instrument times its factor; 1 for others."""
-        return replace(self, held={name: count * factors.get(name, 1.0) for name, count in self.held.items()})
+        return replace(self, shares={name: count * factors.get(name, 1.0) for name, count in self.shares.items()})
 
     def write(self, file: Path) -> None:
         """Write the table to a file, atomically.

@@ -87,17 +87,17 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
     return ReturnDifference(mean * a_year, float(low) * a_year, float(high) * a_year)
 
 
-def is_same_market(held_returns: np.ndarray, other_returns: np.ndarray) -> bool:
+def is_same_market(returns: np.ndarray, other_returns: np.ndarray) -> bool:
     """Return whether two results are of the same instruments, prices and costs: buy and hold earned the same in both.
 
     Not equal weight, which the account of target weights trades by its own limits, and whose shares it sells later than
     traders of purchases do where an instrument has ended.
 
     Args:
-        held_returns: returns of buy and hold in each period; NaN in both where neither has any equity.
+        returns: returns of buy and hold in each period; NaN in both where neither has any equity.
         other_returns: its returns in the same periods of the other result.
     """
-    return bool(np.allclose(held_returns, other_returns, rtol=0, atol=ROUNDING, equal_nan=True))
+    return bool(np.allclose(returns, other_returns, rtol=0, atol=ROUNDING, equal_nan=True))
 
 
 def interval_half_width(values: np.ndarray) -> float:

@@ -54,14 +54,13 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     difference = estimate_difference(*returns, a_year=calendar.a_year)
     # A run of traders and one of target weights name their costs differently, so only their results show whether they
-    # have paid the same.
-    # A table of another version may lack buy and hold, or an edited one its numbers.
-    held_returns = [
+    # have paid the same. A table of another version may lack buy and hold, or an edited one its numbers.
+    market_returns = [
         period_returns(table[BUY_AND_HOLD].to_numpy())
         for table in tables
         if table.schema.get(BUY_AND_HOLD, pl.String()).is_numeric()
     ]
-    has_other_market = len(held_returns) == len(tables) and not is_same_market(*held_returns)
+    has_other_market = len(market_returns) == len(tables) and not is_same_market(*market_returns)
     return Difference(
         asdict(difference),
         len(returns[0]),
