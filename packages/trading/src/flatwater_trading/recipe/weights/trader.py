@@ -353,9 +353,9 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     settings = from_mapping(WeightsConfig, header_values.settings, "settings")
     names, investable, size = header_values.instruments, header_values.investable, settings.members.size
     if not investable or not {*investable} <= {*names}:
-        raise ValueError(f"investable = {investable}: must be some of the instruments")
+        raise ValueError(f"investable = {investable}: expected some of the instruments")
     if not 0 <= header_values.held <= 1:
-        raise ValueError(f"held = {header_values.held}: must be 0 to 1")
+        raise ValueError(f"held = {header_values.held}: expected 0 to 1")
     layout = trader_layout(settings, len(names), len(investable))
     # Tensors of another number of members are left out: `join_weights` then reports them as missing.
     tensors_of_members = {name: tensor for name, tensor in tensors.items() if tensor.shape[:1] == (size,)}
