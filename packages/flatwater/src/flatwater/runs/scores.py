@@ -35,8 +35,7 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
     for row, player in rows.items():
         for step in range(evaluator.steps):
             evaluator.play_(player, step, seeds)
-            # After all episodes are over, further steps add no returns, and no other player uses this generator.
-            if bool(evaluator.played.done.all()):
+            if evaluator.is_over:
                 break
         # A copy, as the next player's returns may overwrite it.
         returns = evaluator.scores[player].double().numpy().copy()

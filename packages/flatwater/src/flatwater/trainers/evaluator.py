@@ -80,6 +80,11 @@ class EpisodeEvaluator:
         return self.world.spaces.steps
 
     @property
+    def is_over(self) -> bool:
+        """Whether all episodes of the player that has played last have ended, so that its later steps do nothing."""
+        return bool(self._is_done.all())
+
+    @property
     def scores(self) -> Mapping[str, Tensor]:
         """Returns by player, of each player's last episodes."""
         return {name: player.returns for name, player in self.players.items()}
@@ -99,8 +104,8 @@ class EpisodeEvaluator:
             self._begin_(np.ones_like(self._is_done), self._draw_seeds() if seeds is None else seeds)
             self._is_done[...] = False
             player.returns.zero_()
-        elif self._is_done.all():
-            return  # no step would count
+        elif self.is_over:
+            return
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
@@ -109,7 +114,7 @@ class EpisodeEvaluator:
             *step_arguments, has_ended=played.done, return_sums=player.returns, legal=self._legal
         )
         # Begun again though uncounted, as a world steps all environments at once; not if no further step is played.
-        if has_ended.any() and not self._is_done.all():
+        if has_ended.any() and not self.is_over:
             # A copy, because `begin_` writes into the array that the seeds come from.
             same_seeds = played.episodes.seeds.numpy().copy()
             self._begin_(has_ended, same_seeds)
