@@ -70,7 +70,9 @@ def list_mirrored_names(url: str | None) -> frozenset[str]:
 
 
 @contextmanager
-def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, events: RunEvents) -> Iterator[NoMirror]:
+def open_mirror(
+    base: str | None, keep: CheckpointConfig, folder: RunFolder, events: RunEvents
+) -> Iterator[Mirror | NoMirror]:
     """Yield the run's mirror, after its URL was claimed and locked, if the store can be reached.
 
     On leaving, all that was not sent is sent, unless a KeyboardInterrupt ended the run.

@@ -29,7 +29,7 @@ from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.short_numbers import short_duration
 from flatwater.metrics.sinks import write_all
 from flatwater.metrics.table_layout import RESIDENT_COLUMN, ROUND_WIDTH
-from flatwater.mirror.uploader import NoMirror
+from flatwater.mirror.uploader import Mirror, NoMirror
 from flatwater.recipe import Recipe, recipe_of_config
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.inexact_reasons import write_inexact_reasons
@@ -85,7 +85,7 @@ class Recorder:
     table: ConsoleTable
     events: RunEvents
     stop: StopRequest
-    mirror: NoMirror
+    mirror: Mirror | NoMirror
     contract: MemoryContract
     metrics: JsonlSink
     trackers: Sequence[Sink]
@@ -443,7 +443,7 @@ def build_recorder(
     *,
     events: RunEvents,
     stop: StopRequest,
-    mirror: NoMirror,
+    mirror: Mirror | NoMirror,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> Recorder:
     """Return the recorder of a run, with its files and trackers open to go on after the run's last complete round.
@@ -486,7 +486,7 @@ def build_recorder(
     return recorder
 
 
-def _build_contract(composed_run: Run, trackers: list[BackgroundSink], mirror: NoMirror) -> MemoryContract:
+def _build_contract(composed_run: Run, trackers: list[BackgroundSink], mirror: Mirror | NoMirror) -> MemoryContract:
     """Return the meter of the run's memory, which also counts the trackers' queues and the mirror's buffers."""
     return MemoryContract(
         root=composed_run.trainer.run,

@@ -19,7 +19,7 @@ from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
 from flatwater.mirror.opening import open_mirror
-from flatwater.mirror.uploader import NoMirror
+from flatwater.mirror.uploader import Mirror, NoMirror
 from flatwater.recipe import Recipe, recipe_of_config, recipe_of_settings
 from flatwater.rundir.description import write_description
 from flatwater.rundir.events import RunEvents, RunLog
@@ -257,7 +257,7 @@ def _resume_run(
     folder: RunFolder,
     events: RunEvents,
     *,
-    mirror: NoMirror,
+    mirror: Mirror | NoMirror,
     callbacks: Callbacks,
     profile: range | None,
 ) -> RunOutcome:
@@ -386,7 +386,7 @@ def train(
     events: RunEvents,
     *,
     is_new: bool,
-    mirror: NoMirror,
+    mirror: Mirror | NoMirror,
     callbacks: Callbacks,
     profile: range | None = None,
 ) -> RunOutcome:
