@@ -101,10 +101,16 @@ def test_a_damaged_file_is_named_or_left_out(run: Path, damaged: tuple[str, floa
     check(run, *damaged)
 
 
-def test_a_number_beyond_all_bounds_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("part", "key", "number"),
+    [(b'"rule"', b'"hold_days": ', b"1e999"), (b'"scores"', b'"rows": ', b"1" + b"0" * 400)],
+)
+def test_a_number_beyond_all_bounds_is_named(
+    part: bytes, key: bytes, number: bytes, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = (run / "result.json").read_bytes()
-    at = content.index(b'"hold_days": ') / len(content)
-    check(run, "result.json", at, 0, b"1e999")
+    at = content.index(key, content.index(part)) / len(content)
+    check(run, "result.json", at, 0, number)
     assert "result.json: is damaged" in capsys.readouterr().err.replace("\n", "")
 
 

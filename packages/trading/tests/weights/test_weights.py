@@ -1,5 +1,6 @@
 """Target weights: exact, planned, blind to what comes, and the same money in simulator, orders and backtest."""
 
+import json
 import logging
 import shutil
 from dataclasses import replace
@@ -365,6 +366,14 @@ def test_each_trader_has_a_line_of_its_own_and_the_tile_says_its_unit(trained: P
     }
     assert main(["report", str(trained), "--out", str(trained / "page.html")]) == 0
     assert "champion, bps" in (trained / "page.html").read_text()
+
+
+def test_a_held_share_beyond_all_bounds_is_left_out_of_the_page(trained: Path, tmp_path: Path) -> None:
+    edited = shutil.copytree(trained, tmp_path / "edited", ignore=shutil.ignore_patterns("checkpoints"))
+    result = json.loads((edited / "result.json").read_text())
+    (edited / "result.json").write_text(json.dumps(result | {"held": 10**400}))
+    assert main(["report", str(edited)]) == 0
+    assert "of the learned weights; the rest is" not in (edited / "report.html").read_text()
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
 from flatwater_trading.recipe.sections import champion_section, equity_chart, sheet_section
 from flatwater_trading.recipe.tables import TraderFolder, read_equity, read_table
+from flatwater_watch.files.json_values import is_number
 from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import Axis, Chart, Line, Picture, round_axis
 from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
@@ -47,7 +48,7 @@ def held_section(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph("result", "result.json", run.state)
         return
     result = run.result
-    if isinstance(held_share := result.get("held"), int | float):
+    if is_number(held_share := result.get("held")):
         yield Paragraph(
             f"It holds {held_share:.0%} of the learned weights; the rest is {result.get('rest', 'cash')}. "
             "Decided on days that members had not learned from, by their lead less a margin for chance.",
