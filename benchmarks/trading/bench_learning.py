@@ -5,9 +5,9 @@
 Only the panel, the seed and the length of the holdout are given: the rest are the defaults. The oracle trades by the
 same rules with the same account and knows the law: each day it asks for the instrument with the highest expected return
 of the next 20 days, after costs, among those that it does not hold. It says what the signal is worth; shares are of its
-return. Everybody plays the same 20 episodes of 145 days. The simple rules (`market/score_rules.py`) stand beside
+return. All play the same 20 episodes of 145 days. The simple rules (`market/score_rules.py`) stand beside
 the champion: a champion that does not beat them has learnt nothing that one line of code does not know. Where there is
-no signal, or costs take it, there is nothing to have a share of, and returns are told.
+no signal, or costs take it, there is nothing to have a share of, and the table has returns.
 """
 
 import argparse
