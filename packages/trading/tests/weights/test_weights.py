@@ -107,6 +107,17 @@ def test_the_sheet_of_a_backtest_is_that_of_its_result(trained: Path, tmp_path: 
     assert "beta to S2 held" in (tmp_path / "days" / "report.html").read_text()
 
 
+def test_a_backtest_with_a_damaged_row_is_named(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = fw.load(trained).backtest(PANEL)
+    for row in (3, {"total_return": 10**400}):
+        damaged = found.result | {"traders": found.result["traders"] | {"ridge, weights": row}}
+        replace(found, result=damaged).write(tmp_path / "days", force=True)
+        assert main(["report", str(tmp_path / "days")]) == 2
+        assert "expected the result of `flatwater backtest`" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
     found, known = fw.load(trained).backtest(PANEL), fw.evaluate(trained, holdout=True)
     same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "held")

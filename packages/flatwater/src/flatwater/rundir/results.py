@@ -25,7 +25,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     """
     try:
         content = parse_json(read_regular(path, maximum, follow_links=False))
-        _check_result(content, recipe)
+        check_result(content, recipe)
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as error:
@@ -34,7 +34,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     return result
 
 
-def _check_result(content: object, recipe: Recipe | Description) -> None:
+def check_result(content: object, recipe: Recipe | Description) -> None:
     """Refuse a result that lacks a field which its recipe shows, or in which the field has another type.
 
     Raises:

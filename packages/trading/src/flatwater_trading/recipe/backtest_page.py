@@ -8,8 +8,9 @@ from typing import Any
 import polars as pl
 
 from flatwater.description import Description, describe_recipe
+from flatwater.recipe import Recipe
 from flatwater.reports.result_blocks import result_table
-from flatwater.rundir.results import DAMAGE_FAULTS
+from flatwater.rundir.results import DAMAGE_FAULTS, check_result
 from flatwater_trading.panel.calendar import calendar_of_year
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.sections import equity_chart, trades_chart
@@ -42,7 +43,7 @@ def backtest_page(path: Path) -> str:
     sheet = read_table(path / "sheet.parquet", SHEET)
     # No column is required here: the trades of target weights have others, and are not drawn below.
     trades = read_table(path / "trades.parquet", columns={})
-    trainer_recipe = WEIGHTS if result["trainer"] == WEIGHTS.name else ERL
+    trainer_recipe = _trainer_recipe(result)
     recipe = describe_recipe(trainer_recipe, settings={})
     sections = [Section(title="Result", blocks=list(_result_blocks(recipe, result, equity)))]
     if equity is not None:
@@ -80,16 +81,23 @@ def read_backtest(path: Path) -> Mapping[str, Any]:
     return result
 
 
+def _trainer_recipe(result: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of the run whose policy has played the days."""
+    return WEIGHTS if result["trainer"] == WEIGHTS.name else ERL
+
+
 def _require_result(result: Mapping[str, Any]) -> None:
     """Check every value that the page shows.
 
     Raises:
-        TypeError: a value is not a text or not a number.
+        TypeError: a value is not a text or not a number, or a row of a trader has no fields.
+        ValueError: a number of a row, or the scores, are damaged.
         KeyError: a value is missing.
     """
     for name in ("trainer", "first_day", "last_day", "verdict", "note", "benchmark"):
         if not isinstance(result[name], str):
             raise TypeError(f"{name} = {short_repr(result[name])}: expected a text")
+    check_result(result, _trainer_recipe(result))
     champion = result["traders"]["champion"]
     numbers = {name: champion[name] for name in ("total_return", "sharpe", "drawdown", "beta")}
     for name, value in {"periods_per_year": result["periods_per_year"], "days": result["days"], **numbers}.items():
