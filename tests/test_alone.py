@@ -154,11 +154,11 @@ def test_the_finder_alone(wheels: Path, tmp_path: Path) -> None:
 
     (tmp_path / "leak.py").write_text(LEAK)
     watch, python = place / "bin" / "flatwater-watch", place / "bin" / "python"
-    run_command(watch, "run", "--json", "told.json", "--", python, "leak.py", cwd=tmp_path)
-    finding = json.loads((tmp_path / "told.json").read_text())["findings"][0]
+    run_command(watch, "run", "--json", "watch.json", "--", python, "leak.py", cwd=tmp_path)
+    finding = json.loads((tmp_path / "watch.json").read_text())["findings"][0]
     assert (finding["verdict"], finding["owner"]) == ("leak", "leak.HISTORY")
     assert finding["made_at"]["line"] == 3
-    assert "leak.HISTORY" in run_command(watch, "told.json", cwd=tmp_path)
+    assert "leak.HISTORY" in run_command(watch, "watch.json", cwd=tmp_path)
     said = run_command(watch, "run", cwd=tmp_path, code=2)
     assert "Write it like: flatwater-watch -- python train.py" in said, "`flatwater` is not installed here"
     said = run_command(watch, "run", "--html", "page.html", "--", python, "leak.py", cwd=tmp_path, code=2)

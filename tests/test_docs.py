@@ -287,7 +287,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_the_leaking_example_is_found(tmp_path: Path) -> None:
-    program, told = ROOT / "examples" / "watch" / "service.py", tmp_path / "told.json"
+    program, told = ROOT / "examples" / "watch" / "service.py", tmp_path / "watch.json"
     assert flatwater_watch.main(["run", "--json", str(told), "--", sys.executable, str(program)]) == 0
     (found,) = json.loads(told.read_text())["findings"]
     line = next(at for at, text in enumerate(program.read_text().splitlines(), 1) if "ANSWERS[request]" in text)

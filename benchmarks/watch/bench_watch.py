@@ -85,7 +85,7 @@ def plain(name: str, rounds: int) -> list[str]:
 def run_watched(name: str, rounds: int) -> tuple[float, dict[str, Any]]:
     """CPU seconds and result of a program under watch."""
     with tempfile.TemporaryDirectory(prefix="flatwater-watch-") as folder:
-        told = Path(folder) / "told.json"
+        told = Path(folder) / "watch.json"
         cpu = cpu_of([*WATCH, "--json", str(told), "--", *plain(name, rounds)])
         found: dict[str, Any] = json.loads(told.read_text())
     return cpu, found
@@ -204,7 +204,7 @@ def run_other_tool(tool: str, name: str) -> tuple[float, dict[str, Any]]:
     """CPU seconds of a program under another tool, and what the tool says."""
     script = str(Path(__file__).with_name("rivals.py"))
     with tempfile.TemporaryDirectory(prefix="flatwater-rivals-") as folder:
-        told = Path(folder) / "told.json"
+        told = Path(folder) / "watch.json"
         arguments = [tool, str(ZOO["program_of"](name)), str(ZOO["ROUNDS"]), str(told)]
         cpu = cpu_of([sys.executable, script, *arguments])
         said: dict[str, Any] = json.loads(told.read_text())

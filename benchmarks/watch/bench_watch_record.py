@@ -74,13 +74,13 @@ def measure_command(words: list[str], folder: Path) -> tuple[float, int, int]:
 def rows(folder: Path) -> Iterator[tuple[str, float, int, int]]:
     """A row for each command and record."""
     for name, make in (("readings", long_record), ("findings", wide_record)):
-        made = multiprocessing.get_context("spawn").Process(target=write, args=(make, folder / "told.json"))
+        made = multiprocessing.get_context("spawn").Process(target=write, args=(make, folder / "watch.json"))
         made.start()  # in a process of its own: peaks of this one would count as its children's
         made.join()
-        yield f"{name}: print", *measure_command(["watch", "told.json"], folder)
-        yield f"{name}: page", *measure_command(["watch", "--html", "page.html", "told.json"], folder)
-        yield f"{name}: report", *measure_command(["report", "told.json", "--out", "report.html"], folder)
-        yield f"{name}: against", *measure_command(["watch", "--against", "told.json", "told.json"], folder)
+        yield f"{name}: print", *measure_command(["watch", "watch.json"], folder)
+        yield f"{name}: page", *measure_command(["watch", "--html", "page.html", "watch.json"], folder)
+        yield f"{name}: report", *measure_command(["report", "watch.json", "--out", "report.html"], folder)
+        yield f"{name}: against", *measure_command(["watch", "--against", "watch.json", "watch.json"], folder)
 
 
 if __name__ == "__main__":

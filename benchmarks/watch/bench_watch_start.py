@@ -53,7 +53,7 @@ def more(source: str, folder: Path) -> tuple[float, float, float]:
     each = []
     for _ in range(PAIRS):
         alone = cpu_of(words, plain, folder)
-        whole = cpu_of([sys.executable, "-c", RUN, "watch", "--json", "told.json", "--", *words], plain, folder)
+        whole = cpu_of([sys.executable, "-c", RUN, "watch", "--json", "watch.json", "--", *words], plain, folder)
         notes.mkdir()  # the program removes it: no runner holds it
         within = cpu_of(words, watched_environment(notes, None, None, plain), folder)
         each.append((alone, whole - alone, within - alone))

@@ -177,7 +177,7 @@ WATCHED, ALONE = "watch", "alone"
 
 def with_watch(name: str, folder: Path, limit: float) -> tuple[Answer, list[Ran]]:
     """The first finding of `flatwater watch`."""
-    told = folder / "told.json"
+    told = folder / "watch.json"
     ran = run([sys.executable, "-c", WATCH, "watch", "--json", str(told), "--", *alone(name)], folder, limit)
     found = json.loads(told.read_text())
     return watch_answer(found["findings"], judge(name, Said(found, ran.text))), [ran]

@@ -33,7 +33,7 @@ def run_watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
         pytest.skip(f"{name} needs {needs}, which is not installed: pip install -r benchmarks/requirements.txt")
     if name in _told:
         return deepcopy(_told[name])
-    told = folder / "told.json"
+    told = folder / "watch.json"
     ended = subprocess.run(
         [
             sys.executable, "-c", WATCH, "run", "--json", str(told),

@@ -75,7 +75,7 @@ def make_place(folder: Path) -> None:
     (folder / "no.parquet").write_bytes(b"PAR1" + bytes(40) + b"PAR1")
     (folder / "no.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0" + b"[" * 16)
     (folder / "no.json").write_text("[" * 100_000)
-    (folder / "told.json").write_text('{"findings": [{}], "program": 3}')
+    (folder / "watch.json").write_text('{"findings": [{}], "program": 3}')
     (folder / "good.toml").write_text("seed = 3\n")
     (folder / "deep.toml").write_text("a = " + "[" * 5000)
     (folder / "long.toml").write_text("seed = " + "9" * 5000)
@@ -111,7 +111,7 @@ FILES = (
     "no.parquet",
     "no.safetensors",
     "no.json",
-    "told.json",
+    "watch.json",
     "pipe",
     "pipe.csv",
 )
@@ -203,7 +203,7 @@ OWN = ("config.toml", "metrics.jsonl", "result.json", ".lock", "run.log", "check
 SPELLINGS = ("{}", "./{}", "runs/../{}", "{}/", "{} ", "//{}", "{}\n", "link/{}")
 WRITING = (
     ["report", "RUN", "--out", "OUT"],
-    ["report", "told.json", "--out", "OUT"],
+    ["report", "watch.json", "--out", "OUT"],
     ["report", "seen.json", "--out", "OUT"],
     ["compare", "RUN", "RUN", "--page", "OUT"],
     ["runs", "--page", "OUT"],
@@ -214,7 +214,7 @@ WRITING = (
     ["mirror", "RUN", "--to", "URL"],
     ["resume", "URL", "--into", "OUT"],
     ["watch", "--json", "OUT", "--html", "OUT", "--seconds", "1", "--attach", "1"],
-    ["watch", "--json", "OUT", "told.json"],
+    ["watch", "--json", "OUT", "watch.json"],
     ["watch", "--html", "OUT", "seen.json"],
 )
 """Commands with a file to write, or a folder."""

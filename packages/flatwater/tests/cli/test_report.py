@@ -65,7 +65,7 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         ("nowhere", "nowhere: .*not exist"),
         ("folder", "folder: .*config.toml"),
         ("pipe", "pipe: .*not a folder"),
-        ("told.json", "told.json"),
+        ("watch.json", "watch.json"),
     ],
 )
 def test_what_is_no_run_is_told_before_the_place_of_the_page(
@@ -79,7 +79,7 @@ def test_what_is_no_run_is_told_before_the_place_of_the_page(
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     os.mkfifo("pipe")
-    Path("told.json").write_text("3")
+    Path("watch.json").write_text("3")
     assert main(["report", run, *out]) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert re.search(said, message)

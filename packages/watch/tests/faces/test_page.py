@@ -288,10 +288,10 @@ def test_the_page_needs_plotly_and_nothing_else_that_is_heavy() -> None:
 def test_a_file_of_a_watch_is_written_beside_it_or_where_it_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = tmp_path / "told.json"
+    told = tmp_path / "watch.json"
     told.write_text(json.dumps(summary(finding())))
     assert main(["report", str(told)]) == 0
-    written = tmp_path / "told.html"
+    written = tmp_path / "watch.html"
     assert capsys.readouterr().out == f"{written}  {written.stat().st_size / MIB:.2f} MiB\n"
     assert main(["report", str(told), "--out", str(tmp_path / "a.html")]) == 0
     assert Seen((tmp_path / "a.html").read_text()).titles == PARTS
@@ -329,12 +329,12 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_no_result_of_a_watch_is_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tmp_path / "told.json"
+    told = tmp_path / "watch.json"
     told.write_text(BAD[case])
     assert main(["report", str(told)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(r"told\.json: .*`flatwater watch --json result\.json -- ", said)
-    assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
 
 
 def test_the_page_is_green_only_where_nothing_was_found() -> None:

@@ -27,8 +27,8 @@ from flatwater_watch.files.output import (
 POSITIONS = table_kind("a table of positions", ("instrument", "shares"))
 OWN = {
     "page.html": (PAGE_OUTPUT, b"<!doctype html>\n<title>x \xc2\xb7 Flatwater</title>"),
-    "told.json": (WATCH_RESULT, b'{\n "program": "x",\n "unit": "step"}'),
-    "told.log": (WATCH_LOG, b"2026-11-26 10:00\nlines\n"),
+    "watch.json": (WATCH_RESULT, b'{\n "program": "x",\n "unit": "step"}'),
+    "watch.log": (WATCH_LOG, b"2026-11-26 10:00\nlines\n"),
     "held.csv": (POSITIONS, b"\xef\xbb\xbfinstrument,note,shares\r\n"),
     "policy.pt2": (POLICY_OUTPUTS[".pt2"], b"PK\x03\x04x"),
     "policy.onnx": (POLICY_OUTPUTS[".onnx"], b"\x08\x0a\x12\x07pytorch"),
@@ -94,8 +94,8 @@ def test_what_is_no_file_is_refused() -> None:
     assert "a pipe" in refusal("pipe.html")
     assert "a folder" in refusal("folder.html")
     assert "a link, to /dev/zero" in refusal("zero.html")
-    assert "no folder" in refusal("nowhere/told.html")
-    for name in ("file/told.html", "circle/x.html", f"{'a' * 5000}.html", f"{'a' * 240}.html", "a\0b.html"):
+    assert "no folder" in refusal("nowhere/watch.html")
+    for name in ("file/watch.html", "circle/x.html", f"{'a' * 5000}.html", f"{'a' * 240}.html", "a\0b.html"):
         assert "no file" in refusal(name)
     for name in ("a\nb.html", "\x1b]0;x\x07.html", "\u202e.html", "\udcff.html"):
         assert "characters" in refusal(name)
@@ -157,18 +157,18 @@ def test_a_folder_of_the_users_with_such_names_is_none() -> None:
     Path("config.toml").write_text("[project]\nlr = 3\n")
     Path("checkpoints").mkdir()
     assert flatwater_folder_kind(Path()) == ""
-    check_output("--json", Path("told.json"), WATCH_RESULT)
-    check_output("--json", Path("checkpoints/told.json"), WATCH_RESULT)
+    check_output("--json", Path("watch.json"), WATCH_RESULT)
+    check_output("--json", Path("checkpoints/watch.json"), WATCH_RESULT)
 
 
 def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
     Path("place").touch()  # what was a folder when it was looked at
-    written = write_output(Path("place/told.json"), b"result", WATCH_RESULT)
-    assert written.path == Path(".flatwater/told.json")
+    written = write_output(Path("place/watch.json"), b"result", WATCH_RESULT)
+    assert written.path == Path(".flatwater/watch.json")
     assert written.path.read_bytes() == b"result"
-    assert str(written).startswith(".flatwater/told.json (place/told.json ")
+    assert str(written).startswith(".flatwater/watch.json (place/watch.json ")
 
-    again = write_output(Path("place/told.json"), b"another", WATCH_RESULT)
+    again = write_output(Path("place/watch.json"), b"another", WATCH_RESULT)
     assert again.path.parent == Path(".flatwater")
     assert (written.path.read_bytes(), again.path.read_bytes()) == (b"result", b"another")
 
@@ -176,7 +176,7 @@ def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
         path.unlink()
     Path(".flatwater").rmdir()
     Path(".flatwater").touch()
-    written = write_output(Path("place/told.json"), b"result", WATCH_RESULT)
+    written = write_output(Path("place/watch.json"), b"result", WATCH_RESULT)
     assert written.path.parent.parent == Path("temporary").absolute()
     assert written.path.parent.stat().st_mode & 0o77 == 0
     assert written.path.read_bytes() == b"result"
@@ -184,7 +184,7 @@ def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
     shutil.rmtree("temporary")
     Path("temporary").touch()
     with pytest.raises(RunError, match="No other place"):
-        write_output(Path("place/told.json"), b"result", WATCH_RESULT)
+        write_output(Path("place/watch.json"), b"result", WATCH_RESULT)
 
 
 def test_what_is_kept_goes_through_no_link_of_somebody_elses() -> None:
@@ -203,11 +203,11 @@ def test_a_watch_whose_folder_goes_keeps_its_result_and_the_programs_exit_code(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path("out").mkdir()
-    assert main(["run", "--json", "out/told.json", "--", "python3", "-c", PROGRAM]) == 0
+    assert main(["run", "--json", "out/watch.json", "--", "python3", "-c", PROGRAM]) == 0
     said = capfd.readouterr()
     assert said.out == "done\n"
-    assert ".flatwater/told.json (" in said.err
-    assert Path(".flatwater/told.json").read_text().startswith("{")
+    assert ".flatwater/watch.json (" in said.err
+    assert Path(".flatwater/watch.json").read_text().startswith("{")
 
 
 @pytest.mark.parametrize(

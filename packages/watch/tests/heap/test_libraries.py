@@ -208,7 +208,7 @@ def test_a_library_that_keeps_is_the_owner(code: str, owner: str, tmp_path: Path
     program = tmp_path / "program.py"
     beginning = f"import sys, time; sys.path.insert(0, {str(folder)!r})\nimport numpy as np, somelib\n"
     program.write_text(f"{beginning}pause = lambda: time.sleep(0.04)\n{code}\n")
-    told = tmp_path / "told.json"
+    told = tmp_path / "watch.json"
     watch = "import sys; from flatwater_watch.faces.main import main; sys.exit(main())"
     subprocess.run(
         [sys.executable, "-c", watch, "run", "--json", str(told), "--", sys.executable, str(program)],

@@ -14,7 +14,7 @@ from flatwater_watch.faces.bounded_result import read_record
 
 
 def write_record(folder: Path, found: object) -> Path:
-    path = folder / "told.json"
+    path = folder / "watch.json"
     path.write_text(json.dumps(found))
     return path
 
@@ -95,7 +95,7 @@ def test_secrets_that_an_earlier_version_kept_are_not_read(tmp_path: Path) -> No
     ["", "{", '{"findings": [1, 2', '{"series": {"seconds": [1, 2}}', "[" * 200_000, '{"a":' * 200_000, "\xff", "nul"],
 )
 def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "told.json"
+    path = tmp_path / "watch.json"
     path.write_text(text, "latin-1")
     with pytest.raises((ValueError, RecursionError)):
         read_record(path)

@@ -81,7 +81,7 @@ def run_watched(
     program = folder / "grow.py"
     numbers = f"import sys\nsys.path.append({str(library)!r})\nN, TOTAL, PAUSE = {steps}, {total}, {pause}\n"
     program.write_text(numbers + NATIVE + SHAPES[shape])
-    told = folder / "told.json"
+    told = folder / "watch.json"
     ended = subprocess.run(
         [sys.executable, "-c", WATCH, "run", "--json", str(told), *options, "--", sys.executable, str(program)],
         capture_output=True, text=True, check=False, cwd=folder, timeout=120,

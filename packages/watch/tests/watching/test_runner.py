@@ -658,21 +658,21 @@ def test_the_page_is_written_however_the_program_ends(
     run_watched: Watched, tmp_path: Path, how: str, code: int, end: str
 ) -> None:
     pytest.importorskip("plotly")
-    ran = run_watched(LEAK, how, options=("--html", "told.html"))
+    ran = run_watched(LEAK, how, options=("--html", "watch.html"))
     assert ran.code == code, ran.stderr
-    page = (tmp_path / "told.html").read_text()
+    page = (tmp_path / "watch.html").read_text()
     assert f">{end}" in page
     assert "train.KEPT grows by" in page
-    assert "out.json, told.html" in ran.stderr
+    assert "out.json, watch.html" in ran.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--html", "nowhere/told.html"), "--html nowhere/told.html: no file"),
+        (("--html", "nowhere/watch.html"), "--html nowhere/watch.html: no file"),
         (("--html", "."), r"--html \.: .*end in \.html"),
         (("--html", "told.pdf"), r"--html told\.pdf: .*end in \.html"),
-        (("--json", "nowhere/told.json"), "--json nowhere/told.json: no file"),
+        (("--json", "nowhere/watch.json"), "--json nowhere/watch.json: no file"),
         (("--html",), "--html"),
     ],
 )
@@ -691,14 +691,14 @@ def test_a_page_without_plotly_is_refused_before_the_program_starts(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     (tmp_path / "train.py").write_text("open('ran', 'w')")
-    assert main(["run", "--html", "told.html", "--", "train.py"]) == 2
+    assert main(["run", "--html", "watch.html", "--", "train.py"]) == 2
     assert "pip install 'flatwater-watch[page]'" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_code(run_watched: Watched) -> None:
     pytest.importorskip("plotly")
-    ran = run_watched("import os, sys\nos.mkdir('told.html')\nsys.exit(7)", options=("--html", "told.html"))
+    ran = run_watched("import os, sys\nos.mkdir('watch.html')\nsys.exit(7)", options=("--html", "watch.html"))
     assert ran.code == 7
     assert re.search(r"\.flatwater/told\.html \(told\.html .*a folder", " ".join(ran.stderr.split()))
     assert "Traceback" not in ran.stderr

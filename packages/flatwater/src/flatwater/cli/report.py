@@ -1,4 +1,4 @@
-"""`flatwater report`: a run, a study or a watch (`told.json`) as one web page."""
+"""`flatwater report`: a run, a study or a watch (`watch.json`) as one web page."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Report:
     run: Annotated[str, tyro.conf.Positional]
     """The folder of a run or of a study, the URL at which a run is mirrored, or the JSON file of a watch."""
     out: Path | None = None
-    """File to write. Left out: report.html in the run's folder; told.html next to told.json; NAME.html here for a
+    """File to write. Left out: report.html in the run's folder; watch.html next to watch.json; NAME.html here for a
     run at a URL."""
     every: str | None = None
     """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal next to it."""

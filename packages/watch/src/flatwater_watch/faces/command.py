@@ -48,7 +48,7 @@ class WatchCommand:
 
     The command stands after the options: `flatwater watch -- python train.py --lr 3e-4`, `flatwater watch train.py`, or
     `flatwater watch -- -m package.train`. Its output, arguments and exit code stay the same; findings are printed on
-    stderr when it has ended, and before that with --every. `flatwater watch told.json` prints a kept result again.
+    stderr when it has ended, and before that with --every. `flatwater watch watch.json` prints a kept result again.
     """
 
     steps_from: Literal["auto", "update", "episode", "step", "epoch", "second"] = "auto"

@@ -10,7 +10,7 @@ from flatwater_watch.streams import open_closed_descriptors, run_printing
 INTERRUPTED = 130
 USAGE = """\
 usage: flatwater-watch [run] [options] -- python train.py     what grows in a program, who holds it, and the line
-       flatwater-watch [run] --html page.html told.json       the same of an earlier result, as a page
+       flatwater-watch [run] --html page.html watch.json      the same of an earlier result, as a page
        flatwater-watch run --help                             each option
 """
 

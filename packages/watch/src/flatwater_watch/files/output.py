@@ -49,9 +49,9 @@ def _starts_like(pattern: bytes) -> Callable[[bytes], bool]:
 PAGE_OUTPUT = OutputKind(
     "a page of Flatwater", (".html",), _starts_like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>")
 )
-WATCH_RESULT = OutputKind("what a watch has told", (".json",), _starts_like(rb'\{\s*"program":.*"unit":'))
+WATCH_RESULT = OutputKind("a result of a watch", (".json",), _starts_like(rb'\{\s*"program":.*"unit":'))
 """The result of a watch as JSON, which --json writes whole."""
-WATCH_LOG = OutputKind("what a watch tells", (".log", ".txt"), _starts_like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
+WATCH_LOG = OutputKind("reports of a watch", (".log", ".txt"), _starts_like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
 """Reports of --every, which --out appends; each begins with its date and time."""
 POLICY_OUTPUTS = {
     ".pt2": OutputKind("an exported program", (".pt2",), _starts_like(rb"PK\x03\x04")),
