@@ -200,6 +200,19 @@ def test_items_with_a_thread_each_keep_it_open_and_not_those_that_share_one() ->
     assert resources == ["thread", "", "thread"], "one child process among four is not of each item"
 
 
+def test_items_that_share_a_few_child_processes_have_none_of_their_own() -> None:
+    """The newest reports of `pytest -n 2` were of both workers: each was to be closed."""
+    with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as other:
+        newest = [[one], [other], [one, 3], [other, 4]]
+        resources = [
+            describe_contents(Holding("held", None, "list", length, None, 100_000, 1, 0, 4.0), newest).resource
+            for length in (4, 400)
+        ]
+        one.kill()
+        other.kill()
+    assert resources == ["child process", ""]
+
+
 def test_the_child_processes_are_measured_once_for_the_items_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes 11 to 17 ms per GB of each, and was done again for the words on an item."""
     measured: list[int] = []

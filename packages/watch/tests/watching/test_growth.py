@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +190,20 @@ def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_gre
     assert drop_unsure(records, much) == records
     theirs = [replace(GROWING, owner="main() in somelib.py: reports")]
     assert drop_unsure(theirs, little) == theirs, "a function of the program's own is no library's"
+
+
+def test_so_is_what_a_generator_of_a_library_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of pytest's tests is a generator, which waits while the tests run."""
+    little = rows([i * MIB for i in range(21)])
+    for name, folder in (("somelib", sysconfig.get_path("purelib")), ("own", "/home/me")):
+        module = ModuleType(name)
+        module.__file__ = f"{folder}/{name}/__init__.py"
+        monkeypatch.setitem(sys.modules, name, module)
+    kept = [
+        replace(GROWING, owner=f"{path}.<locals of run>.self.stats")
+        for path in ("somelib.terminal.Reporter.run", "own.terminal.Reporter.run", "somelib.runs[*]")
+    ]
+    assert drop_unsure(kept, little) == kept[1:]
 
 
 OF_LIBRARIES = roots._is_library_file

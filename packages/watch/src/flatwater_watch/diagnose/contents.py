@@ -16,6 +16,7 @@ from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_si
 from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.meters.mappings import descendant_memory
+from flatwater_watch.meters.proc import thread_count
 from flatwater_watch.thresholds import OWNING
 
 ARRAY_PREFERENCE = 1.25
@@ -74,13 +75,13 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """
     walk = fresh_walk(MAXIMUM_LEAVES)
     walk.child_bytes.update(descendant_memory().private_by_child)
-    process_count = len(walk.child_bytes)  # opening the object of a child process takes the child out of this table
+    child_count = len(walk.child_bytes)  # opening the object of a child process takes the child out of this table
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     leaf_bytes, base_bytes = sum(leaf.bytes for leaf in leaves), sum(leaf.base_bytes for leaf in leaves)
     has_graph = any(leaf.has_graph for leaf in leaves)
-    resource = _held_resource(newest, leaves, walk, process_count - len(walk.child_bytes))
+    resource = _held_resource(newest, leaves, walk, child_count, item_count)
     has_base = resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2  # a file is a base too
     # Words on what an item keeps, the heaviest alone.
     kept_words = f" with its {resource}" if resource else ", a view of a larger base" if has_base else ""
@@ -113,16 +114,22 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     )
 
 
-def _held_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, process_count: int) -> Resource:
-    """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do."""
+def _held_resource(
+    newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, child_count: int, item_count: int
+) -> Resource:
+    """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do.
+
+    `child_count` children ran before the newest of the `item_count` items were opened.
+    """
     # The newest item, or its last leaf, stands for all.
     if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
         return "mapped file"
-    # If fewer than half have one, they share it.
+    # If fewer than half have one, of the newest or of all, they share it.
     minimum_count = max(1, len(newest)) / 2
-    if process_count >= minimum_count:
+    if child_count - len(walk.child_bytes) >= minimum_count and child_count >= item_count / 2:
         return "child process"
-    return "thread" if sum(map(is_running, walk.kept_alive)) >= minimum_count else ""
+    running_count = sum(map(is_running, walk.kept_alive))
+    return "thread" if running_count >= minimum_count and thread_count() >= item_count / 2 else ""
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:

@@ -259,7 +259,7 @@ def _add_growth(holder: Owner, owner: Owner, rate: float) -> Owner:
 
 def _minimum_share(owner: Owner) -> float:
     """Minimum share of the process's growth for an owner, 0 to 1; more for a local variable of a library's call."""
-    return OWNING.minimum_library_call_share if lies_in_library_call(owner.hops[0]) else OWNING.minimum_reported_share
+    return OWNING.minimum_library_call_share if lies_in_library_call(owner.path) else OWNING.minimum_reported_share
 
 
 def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, int]]:

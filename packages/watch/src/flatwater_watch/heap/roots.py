@@ -323,13 +323,29 @@ def _stack_calls(frame: FrameType | None) -> list[tuple[str, str]]:
 def lies_in_library_call(path: str) -> bool:
     """Return whether a path begins at a local variable of a library's function, which exists only during its call.
 
-    The globals of a library that runs the program count too: they keep its record of that call.
+    The function may also be a generator or a coroutine that waits: `torch.data.batches.<locals of batches>.rows`. The
+    globals of a library that runs the program count too: they keep its record of that call.
     """
     # A library's function has a module, `fit() in torch: batches`, and a user's a file: `fit() in train.py: batches`.
     call, variable, _ = path.partition(": ")
     _, function, module = call.rpartition("() in ")
     is_local = bool(variable and function) and module_namespace(module) is not None
-    return is_local or path.partition(".")[0] in _host_packages
+    package = path.partition(".")[0]
+    return is_local or package in _host_packages or (_begins_at_generator(path) and _is_library(package))
+
+
+def _begins_at_generator(path: str) -> bool:
+    """Return whether a path begins at a generator or coroutine, which is named as its function is."""
+    root, _, local_path = path.partition(".<locals of ")
+    function = local_path.partition(">.")[0]
+    return bool(function) and root.endswith(f".{function}")
+
+
+def _is_library(package: str) -> bool:
+    """Return whether a loaded package is a library's."""
+    names = module_namespace(package)
+    file = None if names is None else source_file(names)
+    return file is not None and _is_library_file(file)
 
 
 def _coroutine_locals(roots: Roots, running_ids: Collection[int]) -> list[tuple[str, Any]]:
