@@ -333,7 +333,7 @@ def test_what_is_no_result_of_a_watch_is_refused(case: str, tmp_path: Path, caps
     told.write_text(BAD[case])
     assert main(["report", str(told)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"told\.json: .*`flatwater watch --json result\.json -- ", said)
+    assert re.search(r"watch\.json: .*`flatwater watch --json result\.json -- ", said)
     assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
 
 

@@ -700,7 +700,7 @@ def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_co
     pytest.importorskip("plotly")
     ran = run_watched("import os, sys\nos.mkdir('watch.html')\nsys.exit(7)", options=("--html", "watch.html"))
     assert ran.code == 7
-    assert re.search(r"\.flatwater/told\.html \(told\.html .*a folder", " ".join(ran.stderr.split()))
+    assert re.search(r"\.flatwater/watch\.html \(watch\.html .*a folder", " ".join(ran.stderr.split()))
     assert "Traceback" not in ran.stderr
 
 

@@ -78,7 +78,8 @@ class WatchCommand:
     for example. It is run without a shell, and killed after ten seconds."""
     attach: Annotated[int, Bounds(1, 1 << 22)] | None = None
     """Look into a running Python process, by its number, instead of running a command: gdb enters it, and after
-    --seconds the watch leaves it as it was. If that is not possible, the watch reads totals from outside."""
+    --seconds the watch leaves it as it was. If that is not possible, the watch reads totals from outside. A process
+    that runs under a watch already gives its findings so far, at once."""
     outside: bool = False
     """Look at the process of --attach from outside only: it is never stopped, and need not be Python."""
     seconds: Annotated[float, Bounds(0, 1e7, above=True)] = 20.0
@@ -308,15 +309,19 @@ def _watch_attached_process(
 ) -> dict[str, Any]:
     """Watch a running process from inside, or from outside if it cannot be entered; return its summary.
 
-    If it could not be entered, the summary says why.
+    If it could not be entered, the summary says why. If a runner watches it already, its findings so far are returned.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from flatwater_watch.faces.attach_inside import CannotEnterError, watch_inside
     from flatwater_watch.faces.attach_outside import check_attach_options, watch_outside
+    from flatwater_watch.faces.running_watch import read_running_watch
     from flatwater_watch.terminal import terminal
 
     check_attach_options(pid, seconds)
+    running_watch = None if outside else read_running_watch(pid, limit)
+    if running_watch is not None:
+        return running_watch
     errors = terminal(to_stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:

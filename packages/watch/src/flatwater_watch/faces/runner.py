@@ -50,11 +50,11 @@ def watch_command(
     with watch_folder() as folder:
         environment = watched_environment(folder, unit, limit)
 
-        def collect_summary(code: int | None) -> dict[str, Any]:
-            return _collect_summary(folder, command, code, limit)
+        def make_summary(code: int | None) -> dict[str, Any]:
+            return collect_summary(folder, command, code, limit)
 
-        code = _run_program(command, environment, reports, lambda: collect_summary(code=None))  # None: it still runs
-        return code, collect_summary(code)
+        code = _run_program(command, environment, reports, lambda: make_summary(code=None))  # None: it still runs
+        return code, make_summary(code)
 
 
 def python_command(words: Sequence[str]) -> list[str]:
@@ -158,7 +158,7 @@ def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
             signal.signal(number, handler)
 
 
-def _collect_summary(folder: Path, command: list[str], code: int | None, limit: int | None) -> dict[str, Any]:
+def collect_summary(folder: Path, command: list[str], code: int | None, limit: int | None) -> dict[str, Any]:
     """Collect the summary of the process that was watched longest, with the findings of the workers."""
     spools = read_spools(folder)
     summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)

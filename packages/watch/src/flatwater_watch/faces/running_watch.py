@@ -1,0 +1,41 @@
+"""The findings so far of a process that a runner watches already, for a second command that asks for them."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from flatwater_watch.agent.runner_protocol import FOLDER
+from flatwater_watch.faces.runner import collect_summary
+from flatwater_watch.faces.runner_folder import read_spools
+from flatwater_watch.meters.proc import process_command
+from flatwater_watch.meters.system_calls import read_text
+
+
+def read_running_watch(pid: int, limit: int | None = None) -> dict[str, Any] | None:
+    """Return the summary of a process that a runner watches, as its watch last wrote it; None if no runner does.
+
+    Nothing enters or stops the process. `pid` may also be the runner's own number.
+    """
+    with suppress(OSError):  # the process has ended, or is another user's
+        for candidate in (pid, *_child_pids(pid)):
+            folder = _runner_folder(candidate)
+            spools = [] if folder is None else read_spools(folder)
+            if folder is not None and spools:
+                summary = collect_summary(folder, process_command(candidate), code=None, limit=limit)
+                written_at = time.strftime("%H:%M:%S", time.localtime(spools[0]["ended_at"]))
+                unseen = f"what it has done since {written_at}, when its own watch wrote this"
+                return summary | {"unseen": [*summary["unseen"], unseen]}
+    return None
+
+
+def _child_pids(pid: int) -> list[int]:
+    return [int(word) for word in read_text(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def _runner_folder(pid: int) -> Path | None:
+    """Return the folder in which a process leaves notes for its runner; None if no runner has started it."""
+    # The kernel keeps the variables with which a process began, though the watch takes its own away from the program.
+    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    folders = [word.partition(b"=")[2] for word in words if word.startswith(f"{FOLDER}=".encode())]
+    return Path(folders[0].decode("utf-8", "surrogateescape")) if folders else None

@@ -1,0 +1,72 @@
+"""A process that runs under a watch, which a second command asks for the findings so far."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import MAIN, environment
+
+from flatwater_watch.agent.runner_protocol import FOLDER
+from flatwater_watch.faces.running_watch import read_running_watch
+
+LEAK = """
+import os, time
+KEPT = []
+print(os.getpid(), flush=True)
+while not os.path.exists("stop"):
+    KEPT.append(bytes(300_000))
+    time.sleep(0.02)
+"""
+
+
+def ask(folder: Path, pid: int) -> tuple[dict[str, Any], str]:
+    """The JSON of the answer, and what was said, in a place without gdb."""
+    line = [sys.executable, "-c", MAIN, "run", "--attach", str(pid), "--seconds", "0.1", "--json", "answer.json"]
+    asked = subprocess.run(
+        line, cwd=folder, capture_output=True, text=True, check=True, env=environment(PATH="/nowhere"), timeout=120
+    )
+    return json.loads((folder / "answer.json").read_text()), asked.stderr
+
+
+def test_a_watch_that_runs_is_asked_for_its_findings_by_either_number(tmp_path: Path) -> None:
+    """`--attach` said of totals alone that something grows, and to start it again under a watch."""
+    (tmp_path / "serve.py").write_text(LEAK)
+    line = [sys.executable, "-c", MAIN, "run", "--", sys.executable, "serve.py"]
+    with subprocess.Popen(line, cwd=tmp_path, env=environment(), stdout=-1, stderr=-1, text=True) as runner:
+        try:
+            assert runner.stdout is not None
+            program = int(runner.stdout.readline())
+            ends = time.monotonic() + 120
+            while not (answer := read_running_watch(program) or {}).get("findings") and time.monotonic() < ends:
+                time.sleep(0.5)
+            assert [finding["owner"] for finding in answer["findings"]] == ["serve.KEPT"]
+            for pid in (program, runner.pid):
+                asked, said = ask(tmp_path, pid)
+                assert [finding["owner"] for finding in asked["findings"]] == ["serve.KEPT"]
+                assert "serve.py" in asked["program"]
+                assert "exit_code" not in asked
+                assert "since" in asked["unseen"][-1]
+                assert "serve.KEPT grows at serve.py:6" in said
+        finally:
+            (tmp_path / "stop").touch()
+            runner.communicate()
+    assert runner.returncode == 0
+
+
+@pytest.mark.parametrize("folder", [None, "gone", "empty"])
+def test_a_process_without_a_watch_has_none_to_ask(tmp_path: Path, folder: str | None) -> None:
+    """A runner that was killed leaves its name in the program's environment."""
+    (tmp_path / "empty").mkdir()
+    variables = {} if folder is None else {FOLDER: str(tmp_path / folder)}
+    kept = {name: value for name, value in os.environ.items() if name != FOLDER}
+    with subprocess.Popen(["sleep", "60"], env=kept | variables) as program:
+        try:
+            assert read_running_watch(program.pid) is None
+        finally:
+            program.kill()
+    assert read_running_watch(program.pid) is None, "it has ended"
