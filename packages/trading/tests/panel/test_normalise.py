@@ -198,3 +198,11 @@ def test_temporaries_stay_a_few_megabytes() -> None:
 def test_an_unknown_feature_is_refused(panel: Panel) -> None:
     with pytest.raises(DataError, match="feature 'volume' to observe"):
         training_statistics(panel, ("close", "volume"), TRAIN_STOP)
+
+
+def test_a_feature_has_its_first_number_after_the_rows_that_it_says() -> None:
+    panel = synthetic_panel(SyntheticConfig(instruments=4, days=200, late_listings=0, delistings=0, halts=0)).panel
+    for name in OBSERVABLE:
+        (feature,) = find_features([name])
+        values = features_of(panel, [feature], stop=200, columns=slice(None))[..., 0]
+        assert np.isfinite(values).all(1).argmax() == feature.rows - 1, name

@@ -402,7 +402,7 @@ def test_prices_that_cannot_be_used_are_refused(runs: dict[str, Path]) -> None:
     trader = fw.load(runs["hindsight"])
     with pytest.raises(DataError, match=r"prices .*S5"):
         trader.orders("synthetic:5x260")
-    with pytest.raises(DataError, match=r"19 rows .*\b20\b"):
+    with pytest.raises(DataError, match=r"19 days .*\b140\b"):
         trader.orders(first_days(load_panel(TINY["panel"]), 19))
     with pytest.raises(ConfigError, match="cash is left out"):
         trader.orders(TINY["panel"], [held_position()])
@@ -606,3 +606,54 @@ def test_raw_prices_must_know_the_newest_day(runs: dict[str, Path]) -> None:
     panel = load_panel(TINY["panel"])
     with pytest.raises(DataError, match=rf"--raw-prices: S0 .*{panel.dates[-1]}"):
         fw.load(runs["hindsight"]).orders(panel, raw_prices=first_days(panel, len(panel.dates) - 1))
+
+
+def test_prices_that_do_not_reach_back_as_far_as_a_feature_are_refused_with_the_feature(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trader, panel = fw.load(runs["hindsight"]), load_panel(TINY["panel"])
+    needed = 20 - 1 + 121  # the first of 20 days that are seen has a return over 120 rows
+    assert trader.lookback == needed
+    for act in (trader.orders, trader.features_of, lambda prices: trader.backtest(prices, str(prices.dates[-30]))):
+        with pytest.raises(DataError, match=rf"{needed - 1} days .* expected {needed} or more, .* return_120 .* 121"):
+            act(newest_days(panel, needed - 1))
+    with pytest.raises(DataError, match=rf"expected number {needed} or later, .* return_120"):
+        trader.backtest(newest_days(panel, needed + 30), str(panel.dates[-40]))
+
+
+def test_a_feature_of_which_nothing_was_learned_needs_no_rows(runs: dict[str, Path]) -> None:
+    trader = fw.load(runs["hindsight"])
+    scale = trader.statistics.deviation.copy()
+    scale[:, trader.features.index("return_120")] = np.inf
+    forgetful = replace(trader, statistics=replace(trader.statistics, deviation=scale))
+    assert forgetful.lookback == 20 - 1 + 61  # a return over 60 rows
+
+
+def test_orders_name_columns_without_a_close_and_those_with_few(runs: dict[str, Path]) -> None:
+    trader, panel = fw.load(runs["hindsight"]), load_panel(TINY["panel"])
+    recent = newest_days(panel, 200)
+    values = recent.values.copy()
+    values[-2:, 0], values[:100, 1] = np.nan, np.nan
+    orders = trader.orders(replaced_values(recent, values))
+    sheet = position_order_sheet(orders, reasons=())
+    names = panel.instruments
+    assert names[0] in orders.unpriced
+    assert names[1] in orders.short_histories
+    day = panel.dates[-1]
+    assert f"Without a close on {day}, and so neither seen nor traded: {', '.join(orders.unpriced)}." in sheet.lines
+    assert any(line.startswith("With fewer closes") and names[1] in line for line in sheet.lines)
+
+
+def newest_days(panel: Panel, days: int) -> Panel:
+    """The panel as a file of its newest days alone would be."""
+    return replaced_values(panel, panel.values[-days:])
+
+
+def replaced_values(panel: Panel, values: np.ndarray) -> Panel:
+    """The newest days of a panel with other values; its indicators are those of all days."""
+    return build_panel(
+        values=values,
+        dates=panel.dates[-len(values) :],
+        instruments=panel.instruments,
+        investable=panel.investable_names,
+    )

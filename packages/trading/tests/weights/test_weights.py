@@ -26,13 +26,13 @@ from flatwater.trainers.loop import train_
 from flatwater_trading.cli.weight_orders import portfolio_order_sheet
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import build_panel, first_days
-from flatwater_trading.panel.signals import find_signals
+from flatwater_trading.panel.signals import REMEMBERED_ROWS, find_signals
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.recipe.positions import ShareTable, read_shares
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import outline_market
-from flatwater_trading.recipe.weights.orders import StopRecord
+from flatwater_trading.recipe.weights.orders import StopRecord, WeightOrders
 from flatwater_trading.recipe.weights.plan import build_on_meta
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.recipe.weights.run import WeightsRun, compose
@@ -283,8 +283,8 @@ def test_orders_name_the_instruments_without_a_close(trained: Path) -> None:
     other = build_panel(values=values, dates=panel.dates, instruments=panel.instruments, investable=names)
     orders = trader.orders(other)
     assert {each.instrument for each in orders.orders} <= {names[0]}
-    assert orders.unpriced == tuple(names[1:])
-    said = f"Without a close on {panel.dates[-1]}, and so not traded: {', '.join(names[1:])}."
+    assert orders.unpriced == (*names[1:], "C5")  # the context column has ended by then
+    said = f"Without a close on {panel.dates[-1]}, and so neither seen nor traded: {', '.join(names[1:])}, C5."
     assert said in portfolio_order_sheet(orders).lines
 
 
@@ -469,3 +469,21 @@ def test_another_seed_learns_other_weights() -> None:
     for run in (one, two):
         assert train_(run.trainer, 1, Silent())
     assert not torch.equal(one.trainer.run.champion, two.trainer.run.champion)
+
+
+def test_orders_name_what_signals_see_only_in_part(trained: Path) -> None:
+    trader, panel = fw.load(trained), load_panel(PANEL)
+
+    def orders_of_newest(days: int) -> WeightOrders:
+        return trader.orders(
+            build_panel(
+                values=panel.values[-days:],
+                dates=panel.dates[-days:],
+                instruments=panel.instruments,
+                investable=panel.investable_names,
+            )
+        )
+
+    assert set(orders_of_newest(REMEMBERED_ROWS - 1).short_histories) == {*panel.instruments}
+    assert len(orders_of_newest(REMEMBERED_ROWS).short_histories) < len(panel.instruments)
+    assert len(trader.orders(panel).short_histories) < len(panel.instruments)

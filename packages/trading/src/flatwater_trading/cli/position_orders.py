@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from flatwater_trading.cli.order_sheet import price_sentences
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -115,6 +117,7 @@ def _closing_sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[st
         lines.append(f"The orders cost {orders.cost:,.2f}.")
     if orders.ranking:
         lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
+    lines += price_sentences(orders)
     if orders.as_traded:
         lines.append("Prices, limits and shares are as traded; the trader looks at adjusted prices.")
     else:

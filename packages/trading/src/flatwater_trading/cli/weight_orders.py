@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from flatwater_watch.phrases import list_phrase
+from flatwater_trading.cli.order_sheet import price_sentences
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from flatwater_trading.cli.order_sheet import OrderSheet
     from flatwater_trading.recipe.weights.orders import WeightOrders
 
-MAXIMUM_NAMED = 5
-"""Instruments without a close that are named."""
 COLUMNS = ("order", "instrument", "shares", "price", "value", "weight")
 
 
@@ -90,9 +88,7 @@ def _closing_sentences(orders: "WeightOrders") -> list[str]:
         account,
         f"{orders.held:.0%} of the learned weights are held, the rest is {orders.rest}.",
     ]
-    if orders.unpriced:
-        unpriced = list_phrase(orders.unpriced, MAXIMUM_NAMED)
-        lines.append(f"Without a close on {orders.date}, and so not traded: {unpriced}.")
+    lines += price_sentences(orders)
     if (stop := orders.stop) is not None and stop.since:  # the day of the stop; empty while it is not stopped
         lines.append(
             f"The account was stopped on {stop.since}, and holds cash for {orders.stop_rows_left} rows of the prices, "

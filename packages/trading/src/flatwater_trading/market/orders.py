@@ -131,6 +131,10 @@ class Orders:
     """Unit of a row of the prices, in which holding times are counted: `day`, `week`, `month` ..."""
     as_traded: bool = False
     """True if prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    unpriced: tuple[str, ...] = ()
+    """Names of the trader's columns without a close on this day: they cannot be traded."""
+    short_histories: tuple[str, ...] = ()
+    """Names of the trader's columns with fewer closes than a decision needs: it takes the mean for what is missing."""
     splits: tuple[str, ...] = ()
     """Held instruments that were split since their purchase: their shares must be counted after the split."""
 
@@ -341,6 +345,7 @@ def decide_orders(
         equity=equity,
         unit=close.panel.calendar.unit,
         as_traded=close.panel.raw_close is not None,
+        unpriced=close.panel.unpriced_names(len(close.panel.dates) - 1),
         splits=find_splits(close, [holding.position for holding in holdings]),
     )
 

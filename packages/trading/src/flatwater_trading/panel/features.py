@@ -29,11 +29,18 @@ class Feature:
     """Function that computes the feature, [T, n] float64, NaN if missing. It does not read later days."""
     scale_free: bool
     """True if the feature is comparable between columns."""
+    rows: int
+    """Fewest days with a close, its own included, after which a column has a number of the feature."""
+
+
+_INDICATOR_ROWS = {"rsi": 15, "macd": 34, "macd_signal": 34, "trix": 44, "sma20_distance": 20}
+"""Days with a close up to the first number of each indicator: one more than its warm-up (`panel/indicators.py`)."""
 
 
 def _plain_feature(name: str) -> Feature:
     """Return a feature of the panel without a change. RSI and TRIX are in percent, the others in units of the price."""
-    return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
+    rows = _INDICATOR_ROWS.get(name, 1)  # an own feature has as many numbers as its author computed
+    return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"}, rows=rows)
 
 
 def _was_always_positive(close: np.ndarray) -> np.ndarray:
@@ -42,7 +49,7 @@ def _was_always_positive(close: np.ndarray) -> np.ndarray:
     return np.fmin.accumulate(close, axis=0) > 0
 
 
-def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
+def _past_return(columns: Columns, *, days: int) -> np.ndarray:
     """Return the return in percent since the close `days` rows ago or, if it is missing, the last close before it."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)  # -1: no close
@@ -59,6 +66,11 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     return 100 * (close / earlier_close - 1)
 
 
+def _return_over(days: int) -> Feature:
+    """Return the feature of the return over `days` rows."""
+    return Feature(("close",), partial(_past_return, days=days), scale_free=True, rows=days + 1)
+
+
 def _percent_of_close(name: str) -> Feature:
     """Return the feature `name` in percent of the day's close; NaN from the first close at or below 0 on."""
 
@@ -66,13 +78,13 @@ def _percent_of_close(name: str) -> Feature:
         close = columns["close"]
         return 100 * columns[name] / np.where(_was_always_positive(close), close, np.nan)
 
-    return Feature((name, "close"), compute, scale_free=True)
+    return Feature((name, "close"), compute, scale_free=True, rows=_INDICATOR_ROWS[name])
 
 
 OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURES} | {
-    "return": Feature(("close",), _past_return, scale_free=True),
-    "return_60": Feature(("close",), partial(_past_return, days=60), scale_free=True),
-    "return_120": Feature(("close",), partial(_past_return, days=120), scale_free=True),
+    "return": _return_over(1),
+    "return_60": _return_over(60),
+    "return_120": _return_over(120),
     "macd_pct": _percent_of_close("macd"),
     "macd_signal_pct": _percent_of_close("macd_signal"),
     "sma20_distance_pct": _percent_of_close("sma20_distance"),

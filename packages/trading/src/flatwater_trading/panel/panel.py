@@ -59,6 +59,10 @@ class Panel:
         """Names [K] of the columns that can be bought."""
         return tuple(self.instruments[n] for n in self.investable)
 
+    def unpriced_names(self, row: int) -> tuple[str, ...]:
+        """Return the names of the columns without a usable close on a row."""
+        return tuple(name for name, valid in zip(self.instruments, self.valid[row], strict=True) if not valid)
+
     @property
     def mapped_bytes(self) -> Mapping[str, int]:
         """Bytes of values and masks by path, for a plan: pages of the file that the panel was opened from."""

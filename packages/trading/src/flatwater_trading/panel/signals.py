@@ -22,6 +22,9 @@ MEAN_SPANS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Spans of the exponential means of moves, in rows."""
 QUICK, USUAL, SLOW = 8, 60, 250
 """Spans of deviations, in rows: the last days, the last months, and the last year."""
+REMEMBERED_ROWS = 300
+"""Rows that signals remember: the slowest mean has a tenth of its weight on days before these, and what is held with
+signals of these rows alone is within a hundredth of what it would be with all."""
 OWN_SIGNALS = len(MEAN_SPANS) + 2
 """Signals of an instrument: its moves, and two of their deviation."""
 MARKET_SIGNALS = len(MEAN_SPANS) + 2

@@ -97,13 +97,15 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     """
     first_row, stop_row = find_date_rows(panel, first, last, chosen_until=trader.provenance.chosen_until)
     episode = trader.config.episode
-    # A decision needs `context` rows. At least row 1, as the opening cash is of the day before.
-    earliest = max(episode.context - 1, 1)
+    # At least row 1, as the opening cash is of the day before.
+    earliest = max(trader.lookback - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
     if first_row < earliest:
+        first_day = f", on {panel.dates[earliest]}" if earliest < len(panel.dates) else ""
         raise DataError(
-            f"the first day is {panel.dates[first_row]}, but the trader looks at {episode.context} {units}: {dates}. "
-            f"Begin at least {earliest - first_row} {units} later, or give prices that reach further back."
+            f"the first day is {panel.dates[first_row]}, number {first_row + 1} of the prices: expected number "
+            f"{earliest + 1} or later, as {trader.lookback_reason}: {dates}. "
+            f"Begin at least {earliest - first_row} {units} later{first_day}, or give prices that reach further back."
         )
     if (count := stop_row - first_row) <= episode.settlement_days:
         chosen_until = trader.provenance.chosen_until

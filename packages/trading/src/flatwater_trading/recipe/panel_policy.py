@@ -19,6 +19,7 @@ from flatwater_trading.panel.traded_closes import with_raw_closes
 from flatwater_trading.recipe.backtest import Backtest, known_true_returns
 from flatwater_trading.recipe.benchmark import Benchmark, find_benchmark
 from flatwater_watch.errors import ConfigError, DataError
+from flatwater_watch.phrases import count_phrase
 
 Prices = Path | str | Panel
 """A value of `--panel`, or a panel."""
@@ -38,6 +39,8 @@ class Provenance:
     """ISO date of the last day of the run's panel: the days after `chosen_until` are the holdout."""
     unit: str = ""
     """Name of a row of the run's panel, such as `day`; empty in files of earlier versions."""
+    began: str = ""
+    """ISO date of the first day of the run's panel; empty in files of earlier versions."""
 
     @classmethod
     def of_run(cls, panel: Panel, splits: Splits, rounds: int) -> Self:
@@ -48,6 +51,7 @@ class Provenance:
             chosen_until=str(panel.dates[splits.validation.stop - 1]),
             ended=str(panel.dates[-1]),
             unit=panel.calendar.unit,
+            began=str(panel.dates[0]),
         )
 
 
@@ -66,6 +70,16 @@ class PanelPolicy(ABC):
     @abstractmethod
     def lookback(self) -> int:
         """Number of rows of prices that a decision needs."""
+
+    @property
+    @abstractmethod
+    def lookback_reason(self) -> str:
+        """Clause with what needs that many rows."""
+
+    @property
+    def remembered_rows(self) -> int:
+        """Number of rows that a decision depends on noticeably, if there are more than it needs."""
+        return self.lookback
 
     @property
     @abstractmethod
@@ -117,11 +131,23 @@ class PanelPolicy(ABC):
                 f"policy sees, and how long it holds, is counted in rows. Give prices of each {trained_unit}, or train "
                 "on these."
             )
-        if len(aligned_panel.dates) < self.lookback:
+        if (rows := len(aligned_panel.dates)) < self.lookback:
             raise DataError(
-                f"{len(aligned_panel.dates)} rows of prices: the policy looks at the last {self.lookback}. Give more."
+                f"the prices have {count_phrase(rows, given_unit)} ({aligned_panel.dates[0]} to "
+                f"{aligned_panel.dates[-1]}): expected {self.lookback} or more, as {self.lookback_reason}. Give prices "
+                "that reach further back."
             )
         return aligned_panel
+
+    def find_short_histories(self, panel: Panel) -> tuple[str, ...]:
+        """Return the columns of an aligned panel that have fewer closes than the rows that a decision looks back over.
+
+        In prices that reach back as far as those of training these are only the rows that it needs.
+        """
+        is_cut = self.provenance.began < str(panel.dates[0])
+        rows = max(self.lookback, self.remembered_rows) if is_cut else self.lookback
+        counts = panel.valid.sum(0).tolist()
+        return tuple(name for name, count in zip(self.instruments, counts, strict=True) if count < rows)
 
     def align_traded_panel(self, prices: Prices, raw_prices: Prices | None) -> Panel:
         """Return the aligned prices, with the closes of `raw_prices` as traded closes if given."""

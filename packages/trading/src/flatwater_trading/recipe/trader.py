@@ -116,7 +116,24 @@ class Trader(PanelPolicy):
     @property
     def lookback(self) -> int:
         """Number of rows of prices that a decision needs."""
-        return self.config.episode.context
+        return self.config.episode.context - 1 + self._slowest_feature[1]
+
+    @property
+    def lookback_reason(self) -> str:
+        """Clause with what needs that many rows."""
+        context, (name, rows) = self.config.episode.context, self._slowest_feature
+        return f"the trader looks at {context} of them (env.episode.context), and {name} of each needs {rows} up to it"
+
+    @cached_property
+    def _slowest_feature(self) -> tuple[str, int]:
+        """The observed feature that needs most rows, and their number; it had a number in the training."""
+        # A feature without any number in the training, whose deviation is infinite, is always observed as 0.
+        was_known = np.isfinite(self.statistics.deviation).any(0).tolist()
+        rows = [feature.rows for feature in find_features(self.features, self.features)]
+        return max(
+            ((name, count if known else 1) for name, count, known in zip(self.features, rows, was_known, strict=True)),
+            key=lambda named_rows: named_rows[1],
+        )
 
     @property
     def opening_cash(self) -> float:
@@ -266,7 +283,8 @@ class Trader(PanelPolicy):
         close = MarketClose(market, panel, self.config)
         sales, holdings = split_due_positions(close, positions)
         action = self._compute_orders(self._newest_window(market), self._account_block(holdings))
-        return decide_orders(close, action, sales, holdings, money)
+        orders = decide_orders(close, action, sales, holdings, money)
+        return replace(orders, short_histories=self.find_short_histories(panel))
 
     def reasons(
         self, prices: Prices, orders: Orders, instrument: str, *, budget: str | None = None

@@ -76,7 +76,9 @@ class WeightOrders:
     stop: StopRecord | None
     """Record of the stop after this day: the next day's `stop`; None for an account without a stop."""
     unpriced: tuple[str, ...]
-    """Names of the trader's instruments without a close on this day, which cannot be traded."""
+    """Names of the trader's columns without a close on this day: they cannot be traded."""
+    short_histories: tuple[str, ...]
+    """Names of the trader's columns with fewer closes than signals need: moves before the first count as 0."""
     stop_rows_left: int
     """Rows of the prices for which the account stays in cash, this day included; 0 for an account that may trade."""
 
@@ -103,6 +105,10 @@ class WeightsClose:
     ratios: Float[Tensor, "K"]
     """Price as traded over the panel's price; 1 if prices as traded are unknown."""
     as_traded: bool
+    unpriced: tuple[str, ...] = ()
+    """Names of columns without a close on the day, of those that cannot be bought too."""
+    short_histories: tuple[str, ...] = ()
+    """Names of columns with fewer closes than signals need."""
 
 
 def decide_weight_orders(
@@ -151,7 +157,8 @@ def decide_weight_orders(
         rest=rest,
         as_traded=close.as_traded,
         stop=None if config.stop is None else _stop_record(close, stop_state),
-        unpriced=tuple(name for name, priced in zip(names, close.prices.priced.tolist(), strict=True) if not priced),
+        unpriced=close.unpriced,
+        short_histories=close.short_histories,
         # The row of the stop itself is the first of `stop_rows`.
         stop_rows_left=config.stop_rows - (row - int(stop_state.stopped_row)) if bool(is_stopped) else 0,
     )

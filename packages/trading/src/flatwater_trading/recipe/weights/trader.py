@@ -15,7 +15,7 @@ from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.signals import OWN_SIGNALS, market_signals
+from flatwater_trading.panel.signals import OWN_SIGNALS, REMEMBERED_ROWS, market_signals
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_ratio
 from flatwater_trading.recipe.backtest import Backtest, find_date_rows, note_of_days
@@ -77,6 +77,16 @@ class WeightsTrader(PanelPolicy):
     def lookback(self) -> int:
         """Rows of prices that signals need."""
         return self.settings.history
+
+    @property
+    def lookback_reason(self) -> str:
+        """Clause with what needs that many rows."""
+        return f"signals need {self.lookback} of them (history)"
+
+    @property
+    def remembered_rows(self) -> int:
+        """Number of rows that a decision depends on noticeably, as signals are means that fade slowly."""
+        return REMEMBERED_ROWS
 
     @property
     def opening_cash(self) -> float:
@@ -197,6 +207,8 @@ class WeightsTrader(PanelPolicy):
             prices=account_prices(panel, self.settings.account).day(last_row),
             ratios=torch.tensor(ratios, dtype=torch.float64),
             as_traded=panel.raw_close is not None,
+            unpriced=panel.unpriced_names(last_row),
+            short_histories=self.find_short_histories(panel),
         )
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
