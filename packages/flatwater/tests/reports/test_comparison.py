@@ -1,6 +1,7 @@
 """Runs beside each other: what differs, what came of each, and an interval where days are the same."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -50,9 +51,42 @@ def test_of_two_recipes_only_settings_that_both_have_are_listed() -> None:
     config.write_text(config.read_text().replace('trainer = "erl"', 'trainer = "weights"'))
     Path(other, "result.json").unlink()  # it is that of traders
     names = [name for name, _ in setting_rows(read_compared_runs({"a": Path(make_finished("a")), "b": Path(other)}))]
-    assert {"trainer", "population.size"} <= {*names}
+    assert {"recipe", "population.size"} <= {*names}
     assert "population.extra" not in names
     assert not any(name.startswith("members.") for name in names)
+
+
+def test_runs_of_two_recipes_say_what_each_was_trained_on_and_whose_number_a_row_is() -> None:
+    """PPO beside traders: two rows were named `return`, and neither environment nor prices were among the settings."""
+    other = Path(make_finished("b"))
+    config = other / "config.toml"
+    config.write_text(config.read_text().replace('trainer = "erl"', 'trainer = "ppo"\nenv = "CartPole-v1"'))
+    (other / "result.json").unlink()  # it is that of traders
+    runs = read_compared_runs({"a": Path(make_finished("a")), "b": other})
+    settings = dict(setting_rows(runs))
+    assert settings["recipe"] == ["erl", "ppo"]
+    assert settings["trained on"][1] == "CartPole-v1"
+    assert "CartPole-v1" not in settings["trained on"][0]
+    titles = [name for name, _ in number_rows(runs)]
+    assert len(titles) == len({*titles})
+    assert "return (erl)" in titles
+
+
+def test_a_run_beside_its_twin_is_said_to_be_identical() -> None:
+    make_finished("a")
+    shutil.copytree("a", "twin")
+    shutil.copytree("a", "other")
+    lines = [json.loads(line) for line in Path("other/metrics.jsonl").read_text().splitlines()]
+    lines[-1]["fitness/mean"] += 1e-6
+    Path("other/metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    twin = [json.loads(line) for line in Path("twin/metrics.jsonl").read_text().splitlines()]
+    for line in twin:
+        line |= {name: 1.5 * value for name, value in line.items() if name.startswith(("time/", "memory/"))}
+    Path("twin/metrics.jsonl").write_text("\n".join(map(json.dumps, twin)) + "\n")
+    runs = read_compared_runs({name: Path(name) for name in ("a", "twin", "other")})
+    said = [each.sentence for each in differences_from_first(runs)]
+    assert said[0].startswith("B is identical to A: all settings, and every number")
+    assert said[1].startswith("C earned the same as A")
 
 
 def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:

@@ -23,12 +23,12 @@ from flatwater.comparisons.side_by_side import (
     setting_rows,
 )
 from flatwater.metrics.jsonl import finite_points
+from flatwater.metrics.short_numbers import MIB
 from flatwater.recipe import find_installed_recipe
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater_watch.pages.chart import Axis, Band, Chart, Line, round_axis
 from flatwater_watch.pages.document import document
 
-MIB = 1 << 20
 MINIMUM_VALUES = 8
 """Fewest values among which there can be outliers."""
 OUTLIER_DISTANCE = 5.0

@@ -4,6 +4,7 @@ It reads run folders alone. Two numbers do not show whether one side is better: 
 single runs a recipe may give an interval of the difference; that of traders is over the days that both traded.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +23,7 @@ from flatwater.comparisons.seed_statistics import (
 )
 from flatwater.config.mappings import flat_settings, to_mapping
 from flatwater.mirror.download import open_run_folder
-from flatwater.recipe import Difference, NoDifferenceError, find_installed_recipe
+from flatwater.recipe import Difference, NoDifferenceError, Number, find_installed_recipe
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError
@@ -36,11 +37,15 @@ MAXIMUM_RUNS = 8
 """Most runs of a comparison: a page has that many colours for curves."""
 PACE_ROUNDS = 8
 """Number of last rounds whose median duration is shown."""
+MACHINE_METRICS = ("time/", "memory/", "system/", "profile/", "train/sps")
+"""Beginnings of the names of metrics that depend on the machine."""
 SEEDS_UNIT = "seeds"
 """Units over which groups are compared, as days are for runs of traders."""
 EMPTY_CELL = "-"
 """Cell of a number that a run does not have."""
 
+RECIPE_TITLE, TRAINED_ON_TITLE = "recipe", "trained on"
+"""Rows of the recipe, which the configuration file calls `trainer`, and of the environment or data of each run."""
 PARTIAL_SETTINGS_NOTE = "Settings that only some of the recipes have are left out."
 """Note on a table of settings of several recipes."""
 
@@ -121,10 +126,17 @@ class RunDifference:
     """Difference and its interval; None if the runs cannot be compared."""
     reason: str = ""
     """Reason why there is no difference; empty if there is one."""
+    is_identical: bool = False
+    """Whether both have the same settings and all the same numbers, times and memory left out."""
 
     @property
     def sentence(self) -> str:
         """Sentence about the difference."""
+        if self.is_identical:
+            return (
+                f"{self.letter} is identical to {self.first}: all settings, and every number of the training and the "
+                "result but times and memory, are the same."
+            )
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
         same_words = "" if self.difference.units == SEEDS_UNIT else "the same "
@@ -199,18 +211,31 @@ def list_curves(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return a row for each setting that is not the same in all runs, in the order of the configuration file.
 
-    If the runs have several recipes, only settings that all of them have get a row: the others differ anyway.
+    If the runs have several recipes, only settings that all of them have get a row, as the others differ anyway, and
+    one says what each was trained on, which has another setting in each recipe.
     """
+    rows = [(RECIPE_TITLE if name == "trainer" else name, cells) for name, cells in different_settings(runs)]
+    trained_on = [run.run.recipe.trained_on for run in runs]
+    if _have_several_recipes(runs) and len({*trained_on}) > 1:
+        rows.insert(1, (TRAINED_ON_TITLE, trained_on))  # below the recipe
+    return rows
+
+
+def _have_several_recipes(runs: Sequence[ComparedRun]) -> bool:
+    return len({run.run.recipe.name for run in runs}) > 1
+
+
+def different_settings(runs: Sequence[ComparedRun]) -> Rows:
+    """Return a row for each setting, by its name in the configuration file, that `setting_rows` compares."""
     settings_of_runs = [_settings_by_name(run) for run in runs]
-    recipes = {run.run.recipe.name for run in runs}
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
     shared_names = [name for name in names if all(name in settings for settings in settings_of_runs)]
-    return differing_rows(shared_names if len(recipes) > 1 else [*names], settings_of_runs)
+    return differing_rows(shared_names if _have_several_recipes(runs) else [*names], settings_of_runs)
 
 
 def setting_notes(runs: Sequence[ComparedRun]) -> list[str]:
     """Return a sentence on the settings that `setting_rows` leaves out; none if all runs have the same recipe."""
-    return [PARTIAL_SETTINGS_NOTE] if len({run.run.recipe.name for run in runs}) > 1 else []
+    return [PARTIAL_SETTINGS_NOTE] if _have_several_recipes(runs) else []
 
 
 def differing_rows(names: Sequence[str], settings_of_sides: Sequence[Mapping[str, Any]]) -> Rows:
@@ -268,8 +293,9 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     ]
     numbers = {number.key: number for run in runs for number in run.run.recipe.numbers}
     suffix = ", mean" if any(run.group for run in runs) else ""
+    titles = _distinct_titles(runs, numbers)
     for key, number in numbers.items():
-        rows.append((number.title + suffix, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
+        rows.append((titles[key] + suffix, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
     rows += _statistics_rows(runs)
     # A reference is the player that the trained policy is judged against, such as buy and hold.
     headline_by_reference = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
@@ -278,6 +304,18 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
         values = [run.player_numbers(reference).get(headline.key) for run in runs]
         rows.append((f"{reference}: {title}{suffix}", [_format_value(value, headline.form) for value in values]))
     return [(name, cells) for name, cells in rows if {*cells} != {EMPTY_CELL}]
+
+
+def _distinct_titles(runs: Sequence[ComparedRun], numbers: Mapping[str, Number]) -> dict[str, str]:
+    """Return the title of each number by its key, with its recipe where another number has the same title."""
+    count_by_title = Counter(number.title for number in numbers.values())
+    titles = {}
+    for key, number in numbers.items():
+        recipes = dict.fromkeys(
+            run.run.recipe.name for run in runs if any(each.key == key for each in run.run.recipe.numbers)
+        )
+        titles[key] = f"{number.title} ({', '.join(recipes)})" if count_by_title[number.title] > 1 else number.title
+    return titles
 
 
 def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
@@ -335,7 +373,32 @@ def _pace_cell(compared_run: ComparedRun) -> str:
 def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
     """Return the difference of each run from the first."""
     first, *later_runs = runs
-    return [_compare_to_first(run, first) for run in later_runs]
+    differences = [_compare_to_first(run, first) for run in later_runs]
+    return [
+        replace(difference, is_identical=_are_identical(run, first, difference.difference))
+        for run, difference in zip(later_runs, differences, strict=True)
+    ]
+
+
+def _are_identical(run: ComparedRun, first: ComparedRun, difference: Difference | None) -> bool:
+    """Return whether two sides have the same settings, metrics and results, as a run and its resumed copy do."""
+    if different_settings([run, first]) or len(run.members) != len(first.members):
+        return False
+    recipe = find_installed_recipe(first.run.recipe.name)
+    # A recipe that compares two runs reads more of them than their numbers.
+    compares_runs = not first.group and recipe is not None and recipe.difference is not None
+    if compares_runs and (difference is None or any(difference.values.values())):
+        return False
+    return all(
+        member.result is not None and _exact_numbers(member) == _exact_numbers(other)
+        for member, other in zip(run.members, first.members, strict=True)
+    )
+
+
+def _exact_numbers(run: RunRecords) -> str:
+    """Return the numbers of a run that follow from its settings alone, as text, in which a NaN equals itself."""
+    metrics = {name: values for name, values in run.metrics.items() if not name.startswith(MACHINE_METRICS)}
+    return repr((sorted(metrics.items()), run.result))
 
 
 def _compare_to_first(run: ComparedRun, first: ComparedRun) -> RunDifference:
@@ -387,7 +450,7 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
 def comparison_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return the whole comparison as plain values; `count` of a difference is 0 if there is none."""
     settings_of_runs = [_settings_by_name(run) for run in runs]
-    different_settings = [name for name, _ in setting_rows(runs)]
+    setting_names = [name for name, _ in different_settings(runs)]
     comparison = {
         "runs": [
             {
@@ -396,7 +459,7 @@ def comparison_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
                 "state": _state_cell(run),
                 "done": min(member.done for member in run.members),
                 "rounds": run.run.rounds,
-                "settings": {name: settings.get(name) for name in different_settings},
+                "settings": {name: settings.get(name) for name in setting_names},
                 "metrics": {
                     name: fmean(member.metrics[name][-1] for member in run.members if member.metrics.get(name))
                     for name, column in run.run.metrics.items()
