@@ -37,7 +37,7 @@ def test_bad_input_exits_2_naming_the_row_and_writes_nothing(
 ) -> None:
     (tmp_path / "p.csv").write_text(HEAD + ROWS.replace("3,4,3,4", "3,4,3,-4"))
     assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out")]) == 2
-    assert "row 3, BB on 2020-01-02: close = -4" in capsys.readouterr().err
+    assert "row 4, BB on 2020-01-02: close = -4" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["p.csv"]
 
 
@@ -47,7 +47,7 @@ def test_show_tells_about_the_shipped_panel_in_100_columns(capsys: pytest.Captur
     assert max(map(len, said.splitlines())) <= 100
     for fact in (
         "3,270, 2000-03-01 to 2013-03-01",
-        "5, 4 investable",
+        "4 investable, 1 only watched",
         "GOOG",
         "2004-08-19",
         "sma20_distance",
@@ -108,7 +108,7 @@ def test_an_import_is_summed_up_in_80_columns(tmp_path: Path, capsys: pytest.Cap
     told = [
         line
         for line in capsys.readouterr().out.splitlines()
-        if not line.startswith((str(tmp_path), "fingerprint", "next"))
+        if str(tmp_path) not in line and not line.startswith("fingerprint")
     ]
     assert max(map(len, told)) <= 80
     said = " ".join(" ".join(told).split())
@@ -137,7 +137,23 @@ def test_an_import_names_late_and_early_instruments_and_the_next_command(
     assert main(["panel", "import", "p.csv", "--out", "my panel"]) == 0
     said = capsys.readouterr().out
     assert "begin later LATE 2024-01-05 end earlier GONE 2024-01-08 gaps - " in " ".join(said.split())
-    assert said.splitlines()[-1] == "next        flatwater train erl --panel 'my panel' · flatwater study 'my panel'"
+    assert said.splitlines()[-1] == "next        flatwater train erl --panel 'my panel'", "too short for a study"
+
+
+@pytest.mark.parametrize(("days", "studies"), [(1200, 1), (550, 0)])
+def test_an_import_names_a_study_only_where_the_panel_is_long_enough(
+    days: int, studies: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{np.datetime64('2016-01-01') + day},{100 + day % 7},{50 + day % 5}" for day in range(days)]
+    Path("p.csv").write_text("\n".join(["date,AA,BB", *rows]))
+    assert main(["panel", "import", "p.csv", "--out", "p.panel"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    commands = [line for line in lines if line.startswith(("next", "flatwater "))]
+    assert commands[0] == "next        flatwater train erl --panel p.panel"
+    assert commands[1:] == ["flatwater study p.panel"] * studies
+    assert (main(["study", "p.panel", "--plan"]) == 0) == (studies > 0)
+    assert ("as the panel has too few rows for 5" in capsys.readouterr().out) == (studies > 0)
 
 
 def test_splits_that_hold_no_episode_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_wide_files_and_holes(tmp_path: Path) -> None:
 
 def test_a_time_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = pl.concat([hourly(), hourly()[3:4]])
-    with pytest.raises(DataError, match=r"row 141, AAPL: .*row 4\b"):
+    with pytest.raises(DataError, match=r"row 142, AAPL: .*row 5\b"):
         read_prices(write_bars(frame, "ISO", tmp_path / "AAPL.csv"), bars="daily")
 
 

@@ -178,21 +178,21 @@ def swap(one: int, other: int) -> Callable[[Rows], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (cell(3, "close", 0), r"row 3, AA on 2020-01-03: close = 0: .*above 0"),
-        (cell(6, "low", -1.5), r"row 6, BB on 2020-01-03: low = -1.5: .*above 0"),
-        (cell(2, "high", 10.0), r"row 2, AA on 2020-01-02: high = 10, low = 11: "),
-        (cell(7, "close", 30), r"row 7, BB on 2020-01-04: close = 30, high = 26: "),
-        (cell(7, "close", 5), r"row 7, BB on 2020-01-04: close = 5, low = 23: "),
-        (cell(4, "date", "2020-01-03"), r"row 4, AA: 2020-01-03 .* row 3\."),
-        (cell(7, "date", "2020-01-01"), r"row 7, BB: 2020-01-01 .* row 5\."),
-        (swap(2, 3), r"row 3, AA: 2020-01-02 .*2020-01-03 \(row 2\)\. Sort"),
-        (cell(5, "date", "soon"), r"row 5, column date: 'soon' .*2013-03-01"),
-        (cell(5, "date", "02/01/2020"), r"row 5, column date: '02/01/2020' .*2013-03-01"),
-        (cell(5, "date", "2020-02-30"), r"row 5, column date: '2020-02-30' .*2013-03-01"),
-        (cell(5, "date", ""), r"row 5, column date: an empty cell .*2013-03-01"),
-        (cell(2, "open", "1O.5"), r"row 2, column open: '1O.5' .*number"),
-        (cell(2, "open", "inf"), r"row 2, column open: 'inf' .*number"),
-        (cell(2, "symbol", ""), r"row 2, column symbol: .*empty"),
+        (cell(3, "close", 0), r"row 4, AA on 2020-01-03: close = 0: .*above 0"),
+        (cell(6, "low", -1.5), r"row 7, BB on 2020-01-03: low = -1.5: .*above 0"),
+        (cell(2, "high", 10.0), r"row 3, AA on 2020-01-02: high = 10, low = 11: "),
+        (cell(7, "close", 30), r"row 8, BB on 2020-01-04: close = 30, high = 26: "),
+        (cell(7, "close", 5), r"row 8, BB on 2020-01-04: close = 5, low = 23: "),
+        (cell(4, "date", "2020-01-03"), r"row 5, AA: 2020-01-03 .* row 4\."),
+        (cell(7, "date", "2020-01-01"), r"row 8, BB: 2020-01-01 .* row 6\."),
+        (swap(2, 3), r"row 4, AA: 2020-01-02 .*2020-01-03 \(row 3\)\. Sort"),
+        (cell(5, "date", "soon"), r"row 6, column date: 'soon' .*2013-03-01"),
+        (cell(5, "date", "02/01/2020"), r"row 6, column date: '02/01/2020' .*2013-03-01"),
+        (cell(5, "date", "2020-02-30"), r"row 6, column date: '2020-02-30' .*2013-03-01"),
+        (cell(5, "date", ""), r"row 6, column date: an empty cell .*2013-03-01"),
+        (cell(2, "open", "1O.5"), r"row 3, column open: '1O.5' .*number"),
+        (cell(2, "open", "inf"), r"row 3, column open: 'inf' .*number"),
+        (cell(2, "symbol", ""), r"row 3, column symbol: .*empty"),
         (lambda t: [cell(n, "close", None)(t) for n in (5, 6, 7)], r"column close: BB .*not one"),
         (list.clear, r".*no rows"),
     ],
@@ -208,12 +208,12 @@ def test_the_first_bad_row_of_the_file_is_the_one_named(tmp_path: Path) -> None:
     table = rows()
     for row in (3, 6):
         cell(row, "close", 0)(table)
-    with pytest.raises(DataError, match="row 3, AA"):
+    with pytest.raises(DataError, match="row 4, AA"):
         import_panel(csv(tmp_path, table))
     table = rows()
     swap(6, 7)(table)
     swap(2, 3)(table)
-    with pytest.raises(DataError, match="row 3, AA"):
+    with pytest.raises(DataError, match="row 4, AA"):
         import_panel(csv(tmp_path, table))
 
 
@@ -221,16 +221,16 @@ def test_wide_errors_name_the_column_of_the_file(tmp_path: Path) -> None:
     table = [[f"2020-01-0{d}", 1, 2, 1, 1.5, 1, 2, 1, 1.5] for d in (1, 2, 3)]
     names = ("date", *(f"{n}_{price}" for n in ("AA", "BB") for price in LONG[2:]))
     table[1][8] = -4
-    with pytest.raises(DataError, match=r"row 2, BB on 2020-01-02: BB_close = -4: .*above 0"):
+    with pytest.raises(DataError, match=r"row 3, BB on 2020-01-02: BB_close = -4: .*above 0"):
         import_panel(csv(tmp_path, table, names))
     table[1][8] = "x"
-    with pytest.raises(DataError, match=r"row 2, column BB_close: 'x' .*number"):
+    with pytest.raises(DataError, match=r"row 3, column BB_close: 'x' .*number"):
         import_panel(csv(tmp_path, table, names))
     for row in table:
         row[8] = None
     with pytest.raises(DataError, match=r"column BB_close: BB .*not one"):
         import_panel(csv(tmp_path, table, names))
-    with pytest.raises(DataError, match=r"row 3, AA: 2020-01-02 .*2020-01-03 \(row 2\)"):
+    with pytest.raises(DataError, match=r"row 4, AA: 2020-01-02 .*2020-01-03 \(row 3\)"):
         import_panel(csv(tmp_path, [table[0], table[2], table[1]], names))
     with pytest.raises(DataError, match=r"instrument BB .*\blow\b"):
         import_panel(csv(tmp_path, table, tuple(n.replace("BB_low", "volume") for n in names)))
@@ -289,7 +289,7 @@ def test_a_rounding_error_between_close_and_high_is_no_error(tmp_path: Path) -> 
     cell(2, "close", 14 * (1 + 5e-6))(table)
     import_panel(csv(tmp_path, table))
     cell(2, "close", 14 * (1 + 5e-5))(table)
-    with pytest.raises(DataError, match=r"row 2, AA .*close = 14\.0007, high = 14: "):
+    with pytest.raises(DataError, match=r"row 3, AA .*close = 14\.0007, high = 14: "):
         import_panel(csv(tmp_path, table))
 
 
@@ -326,7 +326,7 @@ def test_an_adjusted_close_scales_every_price(tmp_path: Path, caplog: pytest.Log
     assert import_panel(wide).feature("close").tolist() == [[50, 3], [60, 4]]
 
     file.write_text(file.read_text().replace("110,55,7", "110,,7"))
-    with pytest.raises(DataError, match=r"row 2, column Adj Close: .*\b110\b"):
+    with pytest.raises(DataError, match=r"row 3, column Adj Close: .*\b110\b"):
         import_panel(file)
     wide.write_text("date,A_adj_close\n2024-01-01,100\n")
     with pytest.raises(DataError, match=r"column A_adj_close: A .*\bA_close\b"):
@@ -426,7 +426,7 @@ def test_files_of_other_countries_are_read(separator: str, tmp_path: Path) -> No
     assert panel.feature("close")[:, 0].tolist() == [1005, 1005.5]
     assert panel.feature("high")[:, 0].tolist() == [1010.25, 1006]
     (tmp_path / "p.csv").write_text("\n".join(separator.join(row) for row in [*rows, ["2.2.24", "1", "1", "1", "1"]]))
-    with pytest.raises(DataError, match=r"row 3, column Date: '2\.2\.24' .*2013-03-01"):
+    with pytest.raises(DataError, match=r"row 4, column Date: '2\.2\.24' .*2013-03-01"):
         import_panel(tmp_path / "p.csv")
 
 
@@ -440,7 +440,7 @@ def test_the_newest_day_may_come_first(tmp_path: Path, caplog: pytest.LogCapture
 def test_what_is_only_watched_may_be_of_any_sign(tmp_path: Path) -> None:
     table: Rows = [[f"2020-{1 + day // 28:02}-{1 + day % 28:02}", 100 + day % 3, 1 - day / 30] for day in range(60)]
     source = csv(tmp_path, table, ("date", "ETF_A", "SPREAD"))
-    with pytest.raises(DataError, match=r"row 31, SPREAD on 2020-02-03: SPREAD = 0: .*--investable"):
+    with pytest.raises(DataError, match=r"row 32, SPREAD on 2020-02-03: SPREAD = 0: .*--investable"):
         import_panel(source)
     panel = import_panel(source, investable=["ETF*"])
     assert panel.investable.tolist() == [0]

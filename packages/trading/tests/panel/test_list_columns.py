@@ -68,5 +68,5 @@ def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
 
 def test_text_in_a_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text('date,A\n2024-01-01,"[1,x,1,1,0,0,0,0,0]"\n')
-    with pytest.raises(DataError, match=r"row 1, column A\[close\]: 'x' .*number"):
+    with pytest.raises(DataError, match=r"row 2, column A\[close\]: 'x' .*number"):
         import_panel(tmp_path / "p.csv")

@@ -63,7 +63,7 @@ def test_a_file_of_one_instrument_has_the_name_of_the_file(tmp_path: Path, caplo
     assert import_text(tmp_path, f"{head}2024-01-02,5,7,4,6\n").instruments == ("kurse",)
     assert "taken as kurse" in caplog.text
     with pytest.raises(
-        DataError, match=r"column symbol missing, .*2024-01-02 \(row 1, column Date\).*--map symbol=COLUMN"
+        DataError, match=r"column symbol missing, .*2024-01-02 \(row 2, column Date\).*--map symbol=COLUMN"
     ):
         import_text(tmp_path, f"{head}2024-01-02,5,7,4,6\n2024-01-02,5,7,4,6\n")
 
@@ -91,7 +91,7 @@ def test_a_column_writes_its_numbers_one_way_and_one_that_does_not_say_as_the_ot
 
 def test_a_column_of_both_ways_is_refused_by_its_cell_unless_one_is_named(tmp_path: Path) -> None:
     text = "date;A\n2024-01-02;25.34\n2024-01-03;25,34\n"
-    with pytest.raises(DataError, match=r"row 2, column A: '25,34' .*number"):
+    with pytest.raises(DataError, match=r"row 3, column A: '25,34' .*number"):
         import_text(tmp_path, text)
     (tmp_path / "p.csv").write_text("date;A\n2024-01-02;1.005\n")
     given = {way: import_panel(tmp_path / "p.csv", decimal=way) for way in ("point", "comma")}

@@ -104,8 +104,17 @@ def test_a_price_beyond_what_a_panel_holds_is_refused_with_its_row(price: str, s
         odd.write_parquet("odd.parquet")
     else:
         odd.write_csv("odd.csv")
-    with pytest.raises(DataError, match=r"row [17], (A on|column)"):
+    with pytest.raises(DataError, match=r"row [28], (A on|column)" if suffix == ".csv" else r"row [17], (A on|column)"):
         import_panel(Path(f"odd{suffix}"))
+
+
+def test_a_place_says_what_is_wrong_with_its_folder(tmp_path: Path) -> None:
+    missing, file = tmp_path / "missing folder", tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(DataError, match=rf"there is no folder {missing}\. Make it first \(mkdir -p '{missing}'\)"):
+        check_place(missing / "a.panel")
+    with pytest.raises(DataError, match=rf"{file} is a file, not a folder"):
+        check_place(file / "a.panel")
 
 
 @pytest.mark.parametrize(("row", "fields"), [("A,2000-02-01,1,2", 4), ("A,2000-02-01,1,2,1,2,3", 7), ("A", 1)])

@@ -215,7 +215,7 @@ VENDORS = (
     Vendor(
         name="a spread that would be traded",
         make=_with_spread,
-        refused=r"row 8, SPREAD on 2024-02-01: SPREAD = .*--investable",
+        refused=r"row 9, SPREAD on 2024-02-01: SPREAD = .*--investable",
     ),
     Vendor(
         name="ambiguous dates",
@@ -230,7 +230,7 @@ VENDORS = (
     Vendor(
         name="intraday bars",
         make=lambda f: pl.concat([f, f]),
-        refused=r"row 81, IBM: 2024-01-25 .* row 1\.",
+        refused=r"row 82, IBM: 2024-01-25 .* row 2\.",
     ),
 )
 
@@ -321,8 +321,8 @@ def test_a_number_in_a_workbook_is_no_text(tmp_path: Path) -> None:
             None,
             "two columns .*'date'",
         ),
-        ({"one": [*ROWS, [dt.date(2024, 1, 4), "close"]]}, None, "row 3, column AA: 'close' .*number"),
-        ({"one": [*ROWS, ["Source: a broker", None]]}, None, "row 3, column date: 'Source: a broker' .*2013-03-01"),
+        ({"one": [*ROWS, [dt.date(2024, 1, 4), "close"]]}, None, "row 4, column AA: 'close' .*number"),
+        ({"one": [*ROWS, ["Source: a broker", None]]}, None, "row 4, column date: 'Source: a broker' .*2013-03-01"),
     ],
 )
 def test_a_workbook_is_refused_with_its_remedy(

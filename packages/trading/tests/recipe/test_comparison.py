@@ -106,6 +106,9 @@ def test_chance_is_named_where_it_explains_the_result() -> None:
     found = Comparison(best="ridge", difference=0.01, low=-0.02, high=0.04, beaten=0.8)
     assert "chance explains it as well: 80%" in found.sentence
     assert "chance" not in Comparison(best="ridge", difference=0.1, low=0.02, high=0.2, beaten=0.99).sentence
+    lost = Comparison(best="ridge", difference=-0.1, low=-0.2, high=-0.02, beaten=0.3).sentence
+    assert "it is not distinguishable from chance: 30% of the random traders" in lost
+    assert "explains" not in lost
     worse = Comparison(best="ridge", difference=-0.1, low=-0.2, high=-0.02, beaten=0.01).sentence
     assert "it is worse than chance: 1% of the random traders" in worse
 

@@ -435,11 +435,11 @@ def test_columns_in_another_order_are_the_same_prices(runs: dict[str, Path]) -> 
     ("text", "said"),
     [
         ("instrument,shares\n", r"expected the columns .*, entry_date, entry_price, .*, got instrument, shares\."),
-        ("S1,yesterday,1,2,3\n", "row 1, column entry_date: 'yesterday' .*2024-01-31"),
-        ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5'.*number"),
-        ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3'.*number"),
-        ("S1,2020-01-02,1,2\n", "row 1, column shares: None.*number"),
-        ("cash,,,,5\ncash,,,,5\n", "row 2: .*cash"),
+        ("S1,yesterday,1,2,3\n", "row 2, column entry_date: 'yesterday' .*2024-01-31"),
+        ('S1,2020-01-02,"1,5",2,3\n', "row 2, column entry_price: '1,5'.*number"),
+        ("S1,2020-01-02,1,2,-3\n", "row 2, column shares: '-3'.*number"),
+        ("S1,2020-01-02,1,2\n", "row 2, column shares: None.*number"),
+        ("cash,,,,5\ncash,,,,5\n", "row 3: .*cash"),
     ],
 )
 def test_a_file_of_positions_that_cannot_be_read_is_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -608,9 +608,7 @@ def test_raw_prices_must_know_the_newest_day(runs: dict[str, Path]) -> None:
         fw.load(runs["hindsight"]).orders(panel, raw_prices=first_days(panel, len(panel.dates) - 1))
 
 
-def test_prices_that_do_not_reach_back_as_far_as_a_feature_are_refused_with_the_feature(
-    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prices_that_do_not_reach_back_as_far_as_a_feature_are_refused_with_the_feature(runs: dict[str, Path]) -> None:
     trader, panel = fw.load(runs["hindsight"]), load_panel(TINY["panel"])
     needed = 20 - 1 + 121  # the first of 20 days that are seen has a return over 120 rows
     assert trader.lookback == needed

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_traders import SMALL_PURCHASES
@@ -12,6 +13,10 @@ from flatwater.config.mappings import from_mapping
 from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
+from flatwater_trading.panel.config import SyntheticConfig
+from flatwater_trading.panel.panel import build_panel
+from flatwater_trading.panel.store import save_panel
+from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.purchase_checks import trades_like_chance
 from flatwater_trading.recipe.purchase_rules import make_simulator
@@ -46,3 +51,13 @@ def test_who_acts_at_random_is_told_and_who_stays_out_is_not() -> None:
     assert trades_like_chance(setup, market, measures, first, days)
     assert not trades_like_chance(setup, market, measures | {"exposure": measures["exposure"] / 2}, first, days)
     assert not trades_like_chance(setup, market, measures | {"turnover": measures["turnover"] / 2}, first, days)
+
+
+def test_a_rule_that_cannot_trade_on_few_months_is_named_with_the_reason(tmp_path: Path) -> None:
+    """Ridge learns from returns over up to 120 rows: on ten years of months it stood with a return of 0."""
+    daily, file = synthetic_panel(SyntheticConfig(instruments=4, days=110, late_listings=0)).panel, tmp_path / "m.panel"
+    months = (np.datetime64("2010-01") + np.arange(110)).astype("datetime64[D]")
+    save_panel(build_panel(values=daily.values.copy(), dates=months, instruments=daily.instruments), file)
+    settings = {"rounds": 1, "threads": 1, "trackers": (), "population": {"size": 3}, "panel": str(file)}
+    path = fw.train("erl", run=tmp_path / "run", quiet=True, **settings).path
+    assert "ridge made no trade: the prices do not reach back as far as it needs" in fw.evaluate(path)["verdict"]

@@ -17,6 +17,7 @@ from flatwater.comparisons.side_by_side import read_compared_runs, setting_rows
 from flatwater.config.mappings import from_mapping
 from flatwater.reports.records import read_run
 from flatwater_trading.market.baselines import play_random_
+from flatwater_trading.market.config import TradeConfig
 from flatwater_trading.market.results import purchases_by_day
 from flatwater_trading.market.simulator import reset_
 from flatwater_trading.panel.config import SyntheticConfig
@@ -26,6 +27,7 @@ from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.purchase_rules import (
+    RuleChoice,
     candidate_changes,
     candidate_count,
     choose_rule,
@@ -259,3 +261,18 @@ def test_more_purchases_than_instruments_are_refused_before_the_run(changed: dic
     config = from_mapping(ErlRunConfig, SMALL_PURCHASES | {"panel": "synthetic:6x400"} | changed, "test")
     with pytest.raises(ConfigError, match=named):
         plan_erl(config, read_run_panel(config), torch.device("cpu"))
+
+
+def test_a_rule_that_earned_more_and_was_not_chosen_is_named_with_the_reason() -> None:
+    settings, longer, more = TradeConfig(), TradeConfig(hold_days=40), TradeConfig(hold_days=40, purchases_a_day=3)
+    choice = RuleChoice(longer, {settings: 0.08, longer: 0.2, more: 0.25}, "day")
+    said = choice.describe(0.08)
+    assert "held for 40 days, 3 purchases a day returned more (+25.0%, the chosen rule +20.0%), but not surely" in said
+    assert "surely" not in RuleChoice(more, dict(choice.tried), "day").describe(0.08)
+
+
+def test_the_result_says_why_the_lines_of_the_training_have_another_return(tmp_path: Path) -> None:
+    path = fw.train("erl", run=tmp_path / "run", quiet=True, **SMALL).path
+    said = "The training's lines have another return: the mean of 2 random slices"
+    assert said in fw.evaluate(path)["verdict"]
+    assert said not in fw.evaluate(path, holdout=True)["verdict"]

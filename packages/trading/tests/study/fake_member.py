@@ -24,6 +24,9 @@ def main() -> dict[str, object]:
     if order["run"] is None:
         answer = {
             "config": config,
+            "folds": order.get("folds") or 5,
+            "oddities": [],
+            "splits_note": "",
             "data": f"{days} days",
             "days": days,
             "needed_bytes": 1 << 30,

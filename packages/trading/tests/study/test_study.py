@@ -413,7 +413,7 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
 
 
 def test_a_study_ends_with_the_commands_that_follow(whole: StudyOutcome) -> None:
-    train_command, compare_command = next_commands(StudyFolder(Path("my study")), "weights").split(" · ")
+    train_command, compare_command = next_commands(StudyFolder(Path("my study")), "weights")
     assert shlex.split(train_command) == ["flatwater", "train", "weights", "--config", "my study/base.toml"]
     assert shlex.split(compare_command) == ["flatwater", "compare", "my study", "OTHER"]
     assert whole.folder.base.is_file()

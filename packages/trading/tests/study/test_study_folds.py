@@ -20,7 +20,7 @@ from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import compose
 from flatwater_trading.study.deflated_sharpe import deflated_sharpe, expected_highest_draw, sharpe_probability
-from flatwater_trading.study.folds import cut_folds, find_folds, fold_config
+from flatwater_trading.study.folds import choose_folds, cut_folds, find_folds, fold_config
 from flatwater_watch.errors import ConfigError
 
 SMALL = {
@@ -56,6 +56,22 @@ def test_the_test_days_are_the_holdout_and_nothing_before_them_reaches_into_them
         check_episode(splits, base.env.episode.days)
         assert splits.holdout == fold.test
         assert splits.train.stop == splits.validation.first == fold.test.first - base.splits.validation_days
+
+
+@given(days=st.integers(300, 5_000), most=st.integers(1, 8))
+def test_as_many_folds_as_the_days_allow_are_chosen_and_no_more_than_the_default(days: int, most: int) -> None:
+    base = ErlRunConfig()
+    try:
+        chosen = choose_folds(base, days, most)
+    except ConfigError:
+        with pytest.raises(ConfigError):
+            find_folds(base, days, 1)
+        return
+    assert find_folds(base, days, len(chosen)) == chosen
+    assert len(chosen) <= most
+    for more in range(len(chosen) + 1, most + 1):
+        with pytest.raises(ConfigError):
+            find_folds(base, days, more)
 
 
 @given(days=st.integers(300, 5_000), folds=st.integers(2, 60))

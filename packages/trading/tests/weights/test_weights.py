@@ -180,12 +180,12 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("rows", "named"),
     [
-        ("cash,1\nstop.peak,5\nstop.peak,6", ["row 3", "stop.peak"]),
-        ("stop.since,2016-08-01\nstop.since,2016-08-02", ["row 2", "stop.since"]),
-        ("cash,1\ncash,2", ["row 2", "cash"]),
-        ("stop.peak,1e308", ["row 1, column shares", "1e308", "1,000,000,000,000,000"]),
-        ("cash,1e16", ["row 1, column shares", "1e16"]),
-        ("AAA,-1e16", ["row 1, column shares", "-1e16"]),
+        ("cash,1\nstop.peak,5\nstop.peak,6", ["row 4", "stop.peak"]),
+        ("stop.since,2016-08-01\nstop.since,2016-08-02", ["row 3", "stop.since"]),
+        ("cash,1\ncash,2", ["row 3", "cash"]),
+        ("stop.peak,1e308", ["row 2, column shares", "1e308", "1,000,000,000,000,000"]),
+        ("cash,1e16", ["row 2, column shares", "1e16"]),
+        ("AAA,-1e16", ["row 2, column shares", "-1e16"]),
     ],
 )
 def test_a_table_of_shares_says_each_thing_once_and_in_numbers_that_can_be_meant(

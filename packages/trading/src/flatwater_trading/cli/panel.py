@@ -11,10 +11,10 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from flatwater_trading.panel.notes import SPLIT_ADVICE
+from flatwater_trading.panel.notes import BEGIN_LATER, END_EARLIER, LIKE_SPLITS
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.regular_files import read_regular
-from flatwater_watch.phrases import count_phrase, list_phrase
+from flatwater_watch.phrases import count_phrase, list_phrase, stack_lines
 from flatwater_watch.terminal import say, terminal
 from flatwater_watch.units import format_bytes
 
@@ -73,6 +73,7 @@ class PanelImport:
         from flatwater_trading.panel.importing import read_prices
         from flatwater_trading.panel.store import check_place, save_panel
         from flatwater_trading.panel.summary import summarise_panel
+        from flatwater_trading.study.folds import fits_a_study
 
         check_place(self.out, source=self.source, force=self.force)
         investable = None if self.investable is None else _parse_names(self.investable)
@@ -98,8 +99,10 @@ class PanelImport:
         summary = summarise_panel(panel, context=episode.context, episode=episode.days)
         terminal().print(_summary_table(import_result, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
-        out = shlex.quote(str(self.out))
-        say(f"next        flatwater train erl --panel {out} · flatwater study {out}")
+        commands = [["flatwater", "train", "erl", "--panel", str(self.out)]]
+        if fits_a_study(panel):
+            commands.append(["flatwater", "study", str(self.out)])
+        say(stack_lines("next        ", [shlex.join(command) for command in commands]))
         return 0
 
 
@@ -185,36 +188,23 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
         f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(import_result)}"
     )
     table.add_row("frequency", import_result.panel.calendar.in_words)
-    for title, instruments in _partly_listed(summary).items():
-        table.add_row(title, list_phrase(instruments, MAXIMUM_LISTED))
     most_gaps_first = sorted(summary.instruments, key=lambda instrument: -instrument.gaps)
     gaps = [
         f"{instrument.name} {count_phrase(instrument.gaps, summary.unit)}"
         for instrument in most_gaps_first
         if instrument.gaps
     ]
+    for title in (BEGIN_LATER, END_EARLIER):
+        if title in summary.oddities:
+            table.add_row(title, summary.oddities[title])
     table.add_row("gaps", list_phrase(gaps, MAXIMUM_LISTED) or "-")
-    jumps = list_phrase(import_result.jumps, MAXIMUM_LISTED)
-    table.add_row("like splits", f"{jumps}. {SPLIT_ADVICE}" if jumps else "-")
+    table.add_row(LIKE_SPLITS, summary.oddities.get(LIKE_SPLITS, "-"))
     if summary.splits:
         splits = ", ".join(f"{split.name} {split.days:,}" for split in summary.splits)
         table.add_row(f"tradable {summary.unit}s", splits)
     if summary.splits_problem:
         table.add_row("too few rows", _splits_problem(summary))
     return table
-
-
-def _partly_listed(summary: "PanelSummary") -> dict[str, list[str]]:
-    """Return the instruments that begin after the panel, and those that end before it, by the title of their row."""
-    listed = [instrument for instrument in summary.instruments if instrument.first and instrument.last]
-    # `first` and `last` are dates such as 2019-12-17, in the order of the days.
-    latest_first = sorted(listed, key=lambda instrument: instrument.first or "", reverse=True)
-    earliest_first = sorted(listed, key=lambda instrument: instrument.last or "")
-    rows = {
-        "begin later": [f"{each.name} {each.first}" for each in latest_first if each.first != summary.first],
-        "end earlier": [f"{each.name} {each.last}" for each in earliest_first if each.last != summary.last],
-    }
-    return {title: names for title, names in rows.items() if names}
 
 
 def _splits_problem(summary: "PanelSummary") -> str:
@@ -254,9 +244,12 @@ def _overview_table(name: str, summary: "PanelSummary") -> Table:
     table.add_column(overflow="fold")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}")
     table.add_row("frequency", f"{summary.frequency}: {summary.periods_per_year} periods a year")
-    table.add_row("instruments", f"{len(summary.instruments)}, {investable} investable")
+    watched = len(summary.instruments) - investable
+    table.add_row("instruments", f"{investable} investable, {watched} only watched" if watched else str(investable))
     table.add_row("context", f"{summary.context} {summary.unit}s seen before the first one of training is traded")
     table.add_row("missing", f"{summary.missing:.2%} of {summary.unit}s and instruments have no close")
+    for title, text in summary.oddities.items():
+        table.add_row(title, text)
     table.add_row("fingerprint", summary.fingerprint)
     if summary.file is not None and summary.file_bytes is not None:
         table.add_row("file", f"{summary.file} ({format_bytes(summary.file_bytes)})")

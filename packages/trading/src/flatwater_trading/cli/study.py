@@ -20,9 +20,10 @@ from flatwater.config.toml import read_toml
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
-from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS
+from flatwater_trading.study.config import DEFAULT_FOLDS, MAXIMUM_FOLDS, MAXIMUM_TRIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.options.bounds import Bounds
+from flatwater_watch.phrases import stack_lines
 
 if TYPE_CHECKING:
     from flatwater_trading.study.records import StudyFolder
@@ -52,7 +53,7 @@ class StudyCommand(WithTrust, RecipeSettings):
     source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
     """A panel, which stands for --panel, or a TOML file with settings, which stands for --config."""
     folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None = None
-    """Folds. Left out: 5, or as many as the study in --run has."""
+    """Folds. Left out: 5, or as many as the study in --run has, or as many as the panel has days for."""
     seeds: str | None = None
     """A number of seeds from --seed on, such as `3`, or a list, such as `0,5,9`. Left out: 3, or those of the study in
     --run; seeds can be added to a study."""
@@ -148,18 +149,20 @@ def show_plan(command: StudyCommand) -> int:
     """Print the memory plan of the largest run. Returns the exit code: 3 if the runs at work do not fit together."""
     from flatwater.cli.plan import print_plan
     from flatwater_trading.study.member import plan_largest_run
-    from flatwater_trading.study.opening import complete_request, jobs_that_fit
+    from flatwater_trading.study.opening import complete_request, fewer_folds_line, jobs_that_fit
     from flatwater_watch.terminal import say, terminal
 
     request = complete_request(_make_study_request(command))
     with terminal(to_stderr=True).status("reading the panel and planning its largest fold …"):
-        plan = plan_largest_run(request.base, request.folds)
+        plan, folds = plan_largest_run(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
+        if request.folds is None and folds < DEFAULT_FOLDS:
+            say(fewer_folds_line(folds))
         from flatwater_watch.units import format_bytes
 
         jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
-        runs = request.folds * len(request.seeds)
+        jobs, runs = min(jobs, folds * len(request.seeds)), folds * len(request.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
         if request.trials:
             say(
@@ -204,7 +207,8 @@ def run_study(command: StudyCommand) -> int:
         folder = outcome.folder
         console.print(f"\npicture       {folder.picture}\npage          {folder.report}", soft_wrap=True)
         console.print(f"study folder  {folder.path}", soft_wrap=True)
-        console.print(f"next          {next_commands(folder, request.config.trainer)}", soft_wrap=True)
+        commands = next_commands(folder, request.config.trainer)
+        console.print(stack_lines("next          ", commands), soft_wrap=True)
     if command.json:
         sys.stdout.write(json.dumps(result, indent=1) + "\n")
     if outcome.stop.signal:
@@ -217,10 +221,10 @@ def run_study(command: StudyCommand) -> int:
     return FlatwaterError.exit_code if failed_lines else 0
 
 
-def next_commands(folder: "StudyFolder", recipe: str) -> str:
+def next_commands(folder: "StudyFolder", recipe: str) -> list[str]:
     """Return the commands that follow a study: a run on all its days, for orders, and the comparison with another."""
     train_command = shlex.join(["flatwater", "train", recipe, "--config", str(folder.base)])
-    return f"{train_command} · {shlex.join(['flatwater', 'compare', str(folder.path)])} OTHER"
+    return [train_command, f"{shlex.join(['flatwater', 'compare', str(folder.path)])} OTHER"]
 
 
 def write_pages(outcome: "StudyOutcome") -> None:

@@ -7,6 +7,7 @@ import polars as pl
 
 from flatwater_trading.panel.checking import Prices
 from flatwater_trading.panel.dates import seconds_of_day
+from flatwater_trading.panel.file_rows import row_number
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_watch.errors import DataError
 from flatwater_watch.sanitize import short_repr
@@ -36,7 +37,7 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
     # By the file's row number, as a wide file has become long and each of its rows is here for every instrument.
-    file_row = (frame["row"] - 1).cast(pl.UInt32)
+    file_row = (frame["row"] - row_number(0)).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)
     days = frame.group_by(_DAY_COLUMNS, maintain_order=True).agg(

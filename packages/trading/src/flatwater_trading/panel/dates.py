@@ -7,6 +7,7 @@ from typing import Literal
 
 import polars as pl
 
+from flatwater_trading.panel.file_rows import row_number
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.parsing import to_text
 from flatwater_watch.errors import DataError
@@ -76,7 +77,9 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
         cell = "an empty cell" if column[row] is None else short_repr(column[row])
-        raise DataError(f"{source}: row {row + 1}, column {column.name}: {cell} is not a date. Write 2013-03-01.")
+        raise DataError(
+            f"{source}: row {row_number(row)}, column {column.name}: {cell} is not a date. Write 2013-03-01."
+        )
     return days
 
 
@@ -142,8 +145,8 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     if is_other_form.any():
         row = int(is_other_form.arg_true()[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a date. Write "
-            f"2013-03-01, and all rows alike (row {first_row + 1} has {short_repr(day_text[first_row])})."
+            f"{source}: row {row_number(row)}, column {column.name}: {short_repr(column[row])} is not a date. Write "
+            f"2013-03-01, and all rows alike (row {row_number(first_row)} has {short_repr(day_text[first_row])})."
         )
     date_parts = day_text.str.extract_groups(form.pattern).struct.unnest()
     if form.order is None:
@@ -152,7 +155,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
         date_parts = date_parts.rename({"a": "m", "b": "d"} if date_order == "mdy" else {"a": "d", "b": "m"})
     elif order is not None and order != form.order:
         raise DataError(
-            f"{source}: row {first_row + 1}, column {column.name}: {short_repr(day_text[first_row])} has "
+            f"{source}: row {row_number(first_row)}, column {column.name}: {short_repr(day_text[first_row])} has "
             f"{_ORDER_PHRASES[form.order]}, and --dates {order} asks for {_ORDER_PHRASES[order]}. Leave --dates out."
         )
     if "name" in date_parts.columns:
@@ -194,7 +197,7 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
 
     def cell(row: int) -> str:
         """Return the cell of a row for messages, such as `3/31/2024 (row 7)`."""
-        return f"{date_parts['a'][row]}/{date_parts['b'][row]}/{date_parts['y'][row]} (row {row + 1})"
+        return f"{date_parts['a'][row]}/{date_parts['b'][row]}/{date_parts['y'][row]} (row {row_number(row)})"
 
     if len(first_rows) == len(deciding_rows):  # both orders are required
         raise DataError(
@@ -206,8 +209,8 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
         found_order, row = next(iter(first_rows.items()))  # the only one
         if order not in {None, found_order}:
             raise DataError(
-                f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_ORDER_PHRASES[found_order]}, and "
-                f"--dates {order} asks for another order. Leave --dates out."
+                f"{source}: row {row_number(row)}, column {column}: {cell(row)} can only be "
+                f"{_ORDER_PHRASES[found_order]}, and --dates {order} asks for another order. Leave --dates out."
             )
         return found_order
     if order in deciding_rows:  # not "ymd", as the year comes last

@@ -4,7 +4,7 @@ Long form has a row for each instrument and day: symbol, date, open, high, low, 
 has a row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or a single price for each
 instrument, which is taken as its close. Names that vendors use are guessed (`naming`), other names are mapped by the
 user. An adjusted close scales all prices of its row. A note names the columns that a panel does not use (volume). Row
-numbers in errors count data rows from 1. See `dates` for the forms of dates, `parsing` for those of numbers.
+numbers in errors are those of the file. See `dates` for the forms of dates, `parsing` for those of numbers.
 
 Days are the union of the calendar days of all instruments. A missing price stays missing, in its own row.
 """
@@ -19,9 +19,7 @@ import polars as pl
 
 from flatwater_trading.panel.adjusting import (
     RAW_CLOSE,
-    find_jumps,
     note_far_prices,
-    note_jumps,
     note_unused_columns,
 )
 from flatwater_trading.panel.bars import Bars, to_daily_rows
@@ -31,10 +29,12 @@ from flatwater_trading.panel.csv_checks import check_rows, find_separator, refus
 from flatwater_trading.panel.custom_features import compute_custom_features, custom_features, file_column_names
 from flatwater_trading.panel.dates import DateOrder, note_future_days
 from flatwater_trading.panel.file_kinds import SHEET_SUFFIXES, SUFFIXES, UNPACK_COMMANDS, file_kind
+from flatwater_trading.panel.file_rows import numbering_of_a_file, set_rows_above
 from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.list_columns import unpack_lists
 from flatwater_trading.panel.naming import ColumnLayout, check_names, find_layout, join_header_rows, note_guesses
-from flatwater_trading.panel.notes import note_about_file, notes_at_the_end
+from flatwater_trading.panel.notes import LIKE_SPLITS, note_about_file, notes_at_the_end
+from flatwater_trading.panel.oddities import oddity_texts
 from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater_trading.panel.parsing import Decimal, note_currencies, plain_numbers
 from flatwater_trading.panel.sheets import read_sheet
@@ -49,13 +49,11 @@ CURRENCY_COLUMNS = ("currency", "ccy", "curr")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportResult:
-    """An imported panel, with guesses and odd moves that should be checked before it is used."""
+    """An imported panel, with guesses that should be checked before it is used."""
 
     panel: Panel
     layout: ColumnLayout
     """The columns of the file by their role."""
-    jumps: list[str]
-    """Moves that look like a split."""
 
 
 def import_panel(
@@ -98,7 +96,8 @@ def import_panel(
     )
     note_guesses(source, import_result.layout)
     note_unused_columns(source, import_result.layout.unused)
-    note_jumps(source, import_result.jumps)
+    if jumps := oddity_texts(import_result.panel).get(LIKE_SPLITS):
+        note_about_file(source, f"moves that look like splits: {jumps}")
     if (calendar := import_result.panel.calendar) != DAILY:
         note_about_file(source, f"{calendar.in_words}. What is said of a year counts with these.")
     return import_result.panel
@@ -132,7 +131,7 @@ def read_prices(
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
     """
-    with notes_at_the_end():
+    with notes_at_the_end(), numbering_of_a_file():
         frame = _read_table(source, decimal, sheet)
         if frame.height == 0:
             raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
@@ -150,9 +149,7 @@ def read_prices(
         _note_doubts(source, prices.frame, investable_names, frame.select(layout.unused))
         # Called last, as the user's function takes prices that have passed all checks.
         table, origins = compute_custom_features(source, prices.frame, features)
-        panel = _build_from_table(prices.instruments, table, investable_names, origins)
-        jumps = find_jumps(investable_names, panel.dates, panel.feature("close")[:, investable_numbers])
-        return ImportResult(panel, layout, jumps)
+        return ImportResult(_build_from_table(prices.instruments, table, investable_names, origins), layout)
 
 
 def _note_doubts(
@@ -243,6 +240,7 @@ def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | No
     # Without names polars takes those of the only header row.
     names, header_rows = join_header_rows(top.rows()) or (None, 1)
     check_names(source, names or top.row(0))
+    set_rows_above(header_rows)
     frame = pl.read_csv(
         text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=header_rows - 1
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from flatwater_trading.panel.file_rows import row_number
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import FEATURES, PRICES
 from flatwater_watch.errors import DataError
@@ -93,7 +94,7 @@ def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
         if is_other_length.any():
             row = int(is_other_length.arg_true()[0])
             raise DataError(
-                f"{source}: row {row + 1}, column {name}: a list of {lengths[row]} numbers, others have "
+                f"{source}: row {row_number(row)}, column {name}: a list of {lengths[row]} numbers, others have "
                 f"{length}. Complete the list, or leave the cell empty."
             )
     return length

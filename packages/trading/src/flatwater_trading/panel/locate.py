@@ -48,10 +48,10 @@ def load_panel(path: str | None) -> Panel:
 
 
 def shipped_panel_path() -> Path:
-    """Return the path of the panel in the package: five US shares, 2000 to 2013, public domain.
+    """Return the path of the panel in the package: four US shares and one that is only watched, 2000 to 2013.
 
-    Built by `scripts/build_shipped_panel.py`. AAPL, IBM and MSFT have all 3,270 days; GOOG begins with its listing in
-    2004 and FB in 2012, so the panel has real missing data.
+    Public domain, built by `scripts/build_shipped_panel.py`. AAPL, IBM and MSFT have all 3,270 days; GOOG begins with
+    its listing in 2004, and FB (today META), which is only watched, in 2012: the panel has real missing data.
     """
     return Path(str(files("flatwater_trading.panel").joinpath("shipped", "us_shares_2000_2013.safetensors")))
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-SPLIT_ADVICE = "Use prices that are adjusted for splits, or be sure that such a move was one of the market."
-"""Sentence on moves from one close to the next that look like splits."""
+LIKE_SPLITS, BEGIN_LATER, END_EARLIER = "like splits", "begin later", "end earlier"
+"""Titles of what should be checked in a panel."""
 _log = logging.getLogger(__name__)
 # A context variable instead of a global: two threads may import at the same time.
 _held_lines: ContextVar[list[str] | None] = ContextVar("held", default=None)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import polars as pl
 
+from flatwater_trading.panel.file_rows import row_number
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_watch.errors import DataError
 from flatwater_watch.phrases import list_phrase
@@ -157,7 +158,7 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
     if unreadable.any():
         row = int(unreadable.arg_true()[0])
         raise DataError(
-            f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a finite number. "
+            f"{source}: row {row_number(row)}, column {column.name}: {short_repr(column[row])} is not a finite number. "
             "Leave the cell empty if there is no price."
         )
     return numbers.fill_nan(None)  # NaN means missing, too

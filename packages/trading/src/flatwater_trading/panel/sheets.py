@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import polars as pl
 
+from flatwater_trading.panel.file_rows import set_rows_above
 from flatwater_trading.panel.naming import join_header_rows
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.parsing import MISSING_TEXTS, Decimal, plain_numbers
@@ -56,7 +57,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
     header = _header_row(rows)
     if header:
         note_about_file(source, f"sheet {name}: the table begins in row {header + 1}; rows above it are left out.")
-    return _build_frame(source, name, rows[header:], decimal)
+    return _build_frame(source, name, rows[header:], decimal, rows_above=header)
 
 
 def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
@@ -131,7 +132,9 @@ def _is_number_or_date(cell: object) -> bool:
     return not isinstance(cell, bool)
 
 
-def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
+def _build_frame(
+    source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None, *, rows_above: int
+) -> pl.DataFrame:
     """Return the rows as a table: names from one or several header rows, then columns by their types.
 
     Columns without a name and without a cell are left out, and so are empty rows at the end.
@@ -141,6 +144,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         sheet: name of the sheet, for messages.
         rows: cells of each row, from the header on, "" if empty; empty rows at the end are removed in place.
         decimal: decimal mark of text; None to guess it.
+        rows_above: rows of the sheet above the header.
 
     Raises:
         DataError: there is no row, or two columns have the same name.
@@ -152,6 +156,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
     single_header = [str(cell).strip() for cell in rows[0]]
     # yfinance writes two or three header rows.
     names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or (single_header, 1)
+    set_rows_above(rows_above + header_rows)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
         cells = [row[column] for row in rows[header_rows:]]

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import os
+import shlex
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -82,8 +83,19 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         raise DataError(f"{path}: the panel cannot be written: {reserved_reason}. Choose another place.")
     if status is not None:
         _check_replaceable(path, file, status, source=source, force=force)
-    elif not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
-        raise DataError(f"{path}: the panel cannot be written: {file.parent} is not a folder you may write in.")
+    elif reason := _place_problem(file.parent):
+        raise DataError(f"{path}: the panel cannot be written: {reason}")
+
+
+def _place_problem(folder: Path) -> str:
+    """Return why no file can be written in a folder, and what to do, in a sentence; empty if one can be."""
+    if not folder.exists():
+        return f"there is no folder {folder}. Make it first (mkdir -p {shlex.quote(str(folder))})."
+    if not folder.is_dir():
+        return f"{folder} is a file, not a folder. Choose another place."
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"you may not write in the folder {folder}. Choose another place."
+    return ""
 
 
 def _check_replaceable(path: Path, file: Path, status: os.stat_result, *, source: Path | None, force: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from flatwater_trading.panel.config import SplitConfig
+from flatwater_trading.panel.oddities import oddity_texts
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import check_episode, split_days
 from flatwater_watch.errors import ConfigError
@@ -83,6 +84,9 @@ class PanelSummary:
     """Default splits; empty if the panel is too short for them."""
     splits_problem: str | None
     """Reason why `splits` is empty or a split is too short for an episode; None if the splits can be used."""
+    oddities: dict[str, str]
+    """What should be checked before the panel is used, by its title: moves like splits, instruments that begin later
+    or end earlier."""
     fingerprint: str
     file: str | None
     """File that the values are mapped from; None for a panel in memory."""
@@ -113,6 +117,7 @@ def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary
         context=context,
         splits=splits,
         splits_problem=problem,
+        oddities=oddity_texts(panel),
         fingerprint=panel.fingerprint,
         file=None if file is None else str(file),
         file_bytes=None if file is None else file.stat().st_size,

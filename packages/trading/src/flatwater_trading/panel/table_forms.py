@@ -10,6 +10,7 @@ from flatwater_trading.panel.adjusting import adjust_prices, note_adjustment
 from flatwater_trading.panel.checking import Prices
 from flatwater_trading.panel.dates import DateOrder, parse_dates, seconds_of_day
 from flatwater_trading.panel.file_kinds import file_kind
+from flatwater_trading.panel.file_rows import row_number
 from flatwater_trading.panel.naming import ADJUSTED_CLOSE, ColumnLayout, note_lone_closes
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
@@ -42,7 +43,7 @@ def long_prices(
         symbol = _symbol_from_file_name(source, frame[names_by_role["date"]], days)
     is_nameless = symbol.is_null() | (symbol == "")
     if is_nameless.any():
-        row = int(is_nameless.arg_true()[0]) + 1
+        row = row_number(int(is_nameless.arg_true()[0]))
         raise DataError(f"{source}: row {row}, column {names_by_role['symbol']}: the symbol is empty.")
     instruments = tuple(sorted(symbol.unique().to_list()))
     if "open" not in names_by_role:
@@ -51,7 +52,7 @@ def long_prices(
     columns = {price: names_by_role.get(price, names_by_role["close"]) for price in PRICES}
     table = pl.DataFrame(
         [
-            pl.int_range(1, frame.height + 1, eager=True).alias("row"),
+            pl.int_range(row_number(0), row_number(frame.height), eager=True).alias("row"),
             symbol.alias("symbol"),
             days.alias("date"),
             *(parse_numbers(source, frame[column]).alias(price) for price, column in columns.items()),
@@ -83,8 +84,8 @@ def _symbol_from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> p
     if days.is_duplicated().any() and seconds_of_day(dates) is None:
         twice = int(days.is_duplicated().arg_true()[0])
         raise DataError(
-            f"{source}: column symbol missing, and {days[twice]} (row {twice + 1}, column {dates.name}) is there more "
-            "than once. Add --map symbol=COLUMN."
+            f"{source}: column symbol missing, and {days[twice]} (row {row_number(twice)}, column {dates.name}) is "
+            "there more than once. Add --map symbol=COLUMN."
         )
     note_about_file(source, f"no column for symbols: all rows are taken as {name}, the file's name.")
     return pl.repeat(name, len(days), eager=True)
@@ -125,7 +126,7 @@ def wide_prices(
     table = pl.DataFrame(
         [
             # The file's row, which messages name; it repeats for each instrument.
-            pl.Series("row", rows % max(1, height) + 1),
+            pl.Series("row", rows % max(1, height) + row_number(0)),
             pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
             pl.concat([days] * len(instruments)).alias("date"),
             *map(stack_field, fields),

@@ -14,7 +14,7 @@ from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.benchmark import Benchmark
-from flatwater_trading.recipe.result import equity_frame, score_as_json, sheet_frame, write_json
+from flatwater_trading.recipe.result import equity_frame, prices_note, score_as_json, sheet_frame, write_json
 from flatwater_trading.recipe.score import ChampionEvaluation, score_champion
 from flatwater_trading.recipe.tables import write_frame
 from flatwater_trading.recipe.threads import one_thread
@@ -204,7 +204,8 @@ def play_backtest(
         "settlement_days": trader.config.episode.settlement_days,
         "days_of": days_by_use,
         "note": f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last "
-        f"{trader.config.episode.settlement_days} nothing is bought, and what is open at the end is sold",
+        f"{trader.config.episode.settlement_days} nothing is bought, and what is open at the end is sold"
+        + prices_note(panel, days),
     }
     return Backtest(result, equity_frame(panel, score), score.trades, sheet_frame(panel, score))
 

@@ -52,7 +52,12 @@ class Comparison:
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
         if self.beaten >= SURE_SHARE:
             return f"The champion {comparison}; {share}."
-        against_chance = "it is worse than chance" if self.beaten <= 1 - SURE_SHARE else "chance explains it as well"
+        if self.beaten <= 1 - SURE_SHARE:
+            against_chance = "it is worse than chance"
+        elif self.high < 0:  # it surely earned less than the rule, which chance need not do
+            against_chance = "it is not distinguishable from chance"
+        else:
+            against_chance = "chance explains it as well"
         return f"The champion {comparison}; {against_chance}: {share}."
 
 

@@ -166,7 +166,7 @@ def read_shares(file: Path) -> ShareTable:
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict[str, str | None]]], float | None]:
-    """Return the rows of a table with these columns, each with its number from 1, and the cash of its separate row.
+    """Return the rows of a table with these columns, each with its line in the file, and the cash of its separate row.
 
     The cash is None if there is no such row.
 
@@ -183,7 +183,7 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
                 f"{file}: expected the columns {', '.join(columns)}, got {found}. `flatwater orders RUN --after FILE` "
                 "writes such a table."
             )
-        rows = list(enumerate(table, start=1))
+        rows = [(table.line_num, row) for row in table]
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -198,7 +198,7 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
 
 
 def _parse_position(file: Path, number: int, row: dict[str, str | None]) -> Position:
-    """Parse a row of the file as a position; `number` counts rows from 1, for messages.
+    """Parse a row of the file as a position; `number` is its line in the file, for messages.
 
     Raises:
         DataError: the date or a number cannot be read, or a number is out of its bounds.

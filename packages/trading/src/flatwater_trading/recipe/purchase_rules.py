@@ -8,6 +8,7 @@ validation days alone, as that of the champion does, and each rule besides that 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from flatwater_trading.market import equity_measures
 from flatwater_trading.market.config import TradeConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
-from flatwater_trading.recipe.return_difference import estimate_difference, period_returns
+from flatwater_trading.recipe.return_difference import INTERVAL_COVERAGE, estimate_difference, period_returns
 from flatwater_trading.recipe.threads import one_thread
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.play import PlannedActions, SlicePlay, play_slices_
@@ -73,7 +74,20 @@ class RuleChoice:
             comparison = (
                 f". The rule of the settings ({settings_words}) would have returned {settings_rule_return:+.1%}"
             )
-        return f"Its rule was chosen on the validation days among {len(self.tried)}: {chosen_words}{comparison}."
+        choice = f"Its rule was chosen on the validation days among {len(self.tried)}: {chosen_words}{comparison}."
+        return f"{choice} {self._better_rule_sentence()}".rstrip()
+
+    def _better_rule_sentence(self) -> str:
+        """Return a sentence with the rule that earned most, and why it was not chosen; empty if none earned more."""
+        own_return = self.tried[self.chosen]
+        best_rule = max(self.tried, key=lambda rule: self.tried[rule] if isfinite(self.tried[rule]) else -inf)
+        if not self.tried[best_rule] > own_return:
+            return ""
+        return (
+            f"On those days {describe_rule(rule_numbers(best_rule), self.unit)} returned more "
+            f"({self.tried[best_rule]:+.1%}, the chosen rule {own_return:+.1%}), but not surely: a rule replaces the "
+            f"one before it only if the {INTERVAL_COVERAGE:.0%} interval of its lead lies above 0."
+        )
 
     def to_json(self, settings_rule_return: float | None) -> dict[str, Any]:
         """Return plain values: the chosen rule, each that was tried with its return, and that of the settings."""

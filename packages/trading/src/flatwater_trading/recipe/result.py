@@ -12,13 +12,16 @@ import polars as pl
 from flatwater.metrics.short_numbers import finite_or_none
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import version_facts
+from flatwater_trading.panel.oddities import splits_note
 from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.comparison import PlayedDays
 from flatwater_trading.recipe.purchase_rules import RuleChoice
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
 from flatwater_watch.files.directory import write_object
+from flatwater_watch.phrases import list_phrase
 
 MAXIMUM_PRICES = 12
 """Instruments whose closes a run's folder keeps for its page."""
@@ -75,6 +78,7 @@ def as_json(
     sentences = (
         score.describe(with_holding_times=choice.settings_rule is None),
         choice.describe(score.settings_rule_return),
+        _training_sentence(config.evaluation.validation_slices) if split == "validation" else "",
     )
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),
@@ -88,8 +92,14 @@ def as_json(
         "verdict": " ".join(filter(None, sentences)),
         "seed": config.seed,
         "threads": threads,
-        "note": NOTES[split],
+        "note": split_note(panel, score.days, split),
     }
+
+
+def _training_sentence(slices: int) -> str:
+    """Return the sentence that says why the table of the training has another return of the champion."""
+    mean = f"the mean of {slices} random slices" if slices > 1 else "that of a random slice"
+    return f"The training's lines have another return: {mean} of these days, by the rule of the settings."
 
 
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
@@ -142,6 +152,19 @@ NOTES = {
     "holdout": "nothing was chosen on these days; trust the result less with each look (holdout_looks.jsonl)",
 }
 """Notes on the trust in a result, by the split of its days."""
+
+
+def split_note(panel: Panel, days: Days, split: str) -> str:
+    """Return the note on the trust in a result of days of a split: by the split and the prices."""
+    return NOTES[split] + prices_note(panel, days)
+
+
+def prices_note(panel: Panel, days: Days) -> str:
+    """Return the end of a note, on what the prices of a result have: moves like splits, columns that are missing."""
+    is_missing = ~panel.valid[days.first : days.stop].any(0)
+    missing_names = [name for name, missing in zip(panel.instruments, is_missing.tolist(), strict=True) if missing]
+    missing_note = f". Without a close on all of these days: {list_phrase(missing_names)}" if missing_names else ""
+    return splits_note(panel) + missing_note
 
 
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:

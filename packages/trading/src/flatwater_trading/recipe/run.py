@@ -15,6 +15,7 @@ from flatwater.runs.run import WorkersRun
 from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
+from flatwater_trading.panel.oddities import oddity_lines
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.alarms import (
     constant_policy_alarms,
@@ -34,6 +35,7 @@ from flatwater_trading.recipe.result import as_json, prices_frame, write_holdout
 from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
+    describe_instruments,
     describe_splits,
     panel_facts,
     read_run_panel,
@@ -101,15 +103,14 @@ class ErlRun(WorkersRun):
     def describe(self) -> str:
         """Return a phrase that names traders, instruments and days."""
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
-        instruments = count_phrase(len(self.panel.investable), "instrument")
         traders = count_phrase(self.config.population.size, "trader")
-        return f"{traders} on {instruments}, {describe_days(self.panel)}{workers}"
+        return f"{traders} on {describe_instruments(self.panel)}, {describe_days(self.panel)}{workers}"
 
     def about(self) -> Sequence[str]:
-        """Return lines about features, the days of each split, costs, rules of purchases, and where the market is."""
+        """Return lines about features, days of each split, odd prices, costs, rules of purchases, and the market."""
         features = f"features: {', '.join(self.config.observation_features)}"
         costs = describe_costs(self.panel, self.config.env.account)
-        lines = [features, describe_splits(self.panel, self.setup.splits), *costs]
+        lines = [features, describe_splits(self.panel, self.setup.splits), *oddity_lines(self.panel), *costs]
         if rules := candidate_count(self.config, len(self.panel.investable)):
             other = "another rule" if rules == 1 else f"one of {rules} other rules"
             lines.append(f"purchases: by env.trade, or by {other} if it surely earns more on the validation days")

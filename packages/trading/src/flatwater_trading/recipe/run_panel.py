@@ -49,6 +49,13 @@ def with_absolute_panel(config: C) -> C:
     return replace(config, panel=str(expand_path(config.panel).absolute()))  # type: ignore[type-var]  # a dataclass
 
 
+def describe_instruments(panel: Panel) -> str:
+    """Return a phrase with the number of instruments that can be bought, and of those that are only watched."""
+    watched = len(panel.instruments) - len(panel.investable)
+    instruments = count_phrase(len(panel.investable), "instrument")
+    return f"{instruments} (and {watched} only watched)" if watched else instruments
+
+
 def describe_days(panel: Panel) -> str:
     """Return a phrase with the number of a panel's days, the first and the last day."""
     return f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"

@@ -1,5 +1,6 @@
 """The champion against the baselines, on consecutive days that are played once, without noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_
 from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary, purchases_by_day, trade_columns, traded_by_day
-from flatwater_trading.market.score_rules import oracle_scores, play_rule_, ridge_bytes, score_rules
+from flatwater_trading.market.score_rules import RETURN_ROWS, oracle_scores, play_rule_, ridge_bytes, score_rules
 from flatwater_trading.market.simulator import Simulator, reset_, step_
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACTION_PARTS
@@ -45,6 +46,7 @@ from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, CHAMPION, CHANCE
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.phrases import list_phrase
 
 SIMULATED_RULES = 4
 """Number of simple rules, with the oracle; each has its own simulator."""
@@ -86,6 +88,8 @@ class ChampionScore(PlayedDays):
     """Returns of the champion's choices if they were held for longer or shorter."""
     settings_rule_return: float | None
     """Return of the champion's choices by the evaluation's `settings_rule`; None without such a rule."""
+    rules_without_scores: tuple[str, ...]
+    """Simple rules that made no trade, as they had no score of any instrument on these days."""
     trades_like_chance: bool
     """Whether the champion is invested and trades as much as traders that act at random on every day."""
 
@@ -97,13 +101,29 @@ class ChampionScore(PlayedDays):
     def describe(self, *, with_holding_times: bool) -> str:
         """Return the verdict, without the holding times if another sentence compares them."""
         holding_times = self.holding_times.sentence if with_holding_times else ""
-        sentences = [self.comparison.sentence, holding_times, oracle_sentence(self.returns)]
+        sentences = [
+            self.comparison.sentence,
+            rules_sentence(self.rules_without_scores),
+            holding_times,
+            oracle_sentence(self.returns),
+        ]
         if self.trades_like_chance:
             sentences.append(
                 "Warning: it is invested and trades as much as traders that act at random on every day, so it has not "
                 "learned when to stay out."
             )
         return " ".join(filter(None, sentences))
+
+
+def rules_sentence(rules_without_scores: Sequence[str]) -> str:
+    """Return a sentence with the rules that could make no trade, and why; empty if there are none."""
+    if not rules_without_scores:
+        return ""
+    return (
+        f"{list_phrase(rules_without_scores)} made no trade: the prices do not reach back as far as "
+        f"{'it needs' if len(rules_without_scores) == 1 else 'they need'} (ridge learns from returns over up to "
+        f"{RETURN_ROWS[-1]} rows)."
+    )
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
@@ -116,7 +136,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     _play_random_traders_(evaluation, random_traders, purchases=purchases_by_day(champion)[0])
     random = episode_summary(random_traders, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
-    rule_envs = _play_rules(evaluation)
+    rule_envs, rules_without_scores = _play_rules(evaluation)
     curves = {
         CHAMPION: champion.logs.equity[0],
         BUY_AND_HOLD: buy_and_hold(market, days.first, days.stop, env_config.account),
@@ -152,6 +172,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         column_effects=dict(zip(panel.instruments, column_effects.tolist(), strict=True)),
         holding_times=play_holding_times(setup, market, actions, evaluation.actor, first_row=first_row, unit=unit),
         settings_rule_return=_settings_rule_return(evaluation, actions),
+        rules_without_scores=rules_without_scores,
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
     )
 
@@ -223,10 +244,10 @@ def _play_random_traders_(evaluation: ChampionEvaluation, env: Simulator, *, pur
     play_random_(env, evaluation.market, setup.config.env, days=days, rng=rng, buys=purchases)
 
 
-def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
-    """Play the simple rules and the oracle; return their simulators by name."""
+def _play_rules(evaluation: ChampionEvaluation) -> tuple[dict[str, Simulator], tuple[str, ...]]:
+    """Play the simple rules and the oracle; return their simulators by name, and the rules without any score."""
     setup, market, true_returns = evaluation.setup, evaluation.market, evaluation.truth
-    simulators = {}
+    simulators, without_scores = {}, []
     # Name -> function that computes the rule's scores.
     rules = score_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
     if true_returns is not None:
@@ -236,9 +257,11 @@ def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
         _begin_episodes_(evaluation, env, 1)
         # One rule's scores at a time: each is a table of all days and instruments.
         rule_scores = torch.from_numpy(scores()).to(setup.device)
+        if not rule_scores[evaluation.days.first : evaluation.days.stop].isfinite().any():
+            without_scores.append(name)
         play_rule_(env, market, setup.config.env, rule_scores, start=evaluation.days.first, days=len(evaluation.days))
         simulators[name] = env
-    return simulators
+    return simulators, tuple(without_scores)
 
 
 def _begin_episodes_(evaluation: ChampionEvaluation, env: Simulator, batch: int) -> None:

@@ -7,6 +7,8 @@ from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
 from flatwater_watch.sanitize import short_repr
 
+DEFAULT_FOLDS = 5
+"""Number of folds if none is given and the panel has days enough."""
 MAXIMUM_FOLDS = 1000
 MAXIMUM_SEEDS = 1000
 MAXIMUM_TRIALS = 1 << 20
@@ -18,7 +20,7 @@ MAXIMUM_SEED_DIGITS = 12
 class StudyConfig:
     """A walk-forward over a panel."""
 
-    folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] = 5
+    folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] = DEFAULT_FOLDS
     """Folds; each trains on everything before its test days."""
     seeds: Annotated[tuple[int, ...], Bounds(0, 1 << 40)] = (0, 1, 2)
     """Seeds; each fold is trained once with each of them."""

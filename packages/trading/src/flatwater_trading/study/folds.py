@@ -7,8 +7,10 @@ fold: its holdout are the fold's test days, its validation days are the last bef
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.recipe.fitting_lengths import SPLIT_PARTS
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.fitting_lengths import SPLIT_PARTS, shorten_traders
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import ConfigError
 
@@ -62,6 +64,28 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
             f"tested on {len(all_folds[0].test):,}. {remedy} In that fold {error}"
         ) from error
     return all_folds
+
+
+def choose_folds(base: PanelSettings, days: int, most: int) -> list[Fold]:
+    """Cut a panel into `most` folds, or into as many as its days allow if these are fewer.
+
+    Raises:
+        ConfigError: the panel is too short for one fold; see `find_folds`.
+    """
+    fitting = (folds for count in range(most, 0, -1) if _folds_fit(base, folds := cut_folds(days, count)))
+    return next(fitting, None) or find_folds(base, days, most)
+
+
+def fits_a_study(panel: Panel) -> bool:
+    """Return whether a study of a panel with the default settings of traders has days enough for one fold at least."""
+    config, rows = ErlRunConfig(), len(panel.dates)
+    try:
+        config.split(rows)
+    except ConfigError:
+        if panel.calendar.unit == "day":  # only lengths of other panels are shortened without being asked
+            return False
+        config = shorten_traders(config, panel, rows)
+    return _folds_fit(config, cut_folds(rows, 1))
 
 
 def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:

@@ -18,9 +18,11 @@ from flatwater.runs.machine import use_threads
 from flatwater.runs.session import read_config, restore_run
 from flatwater.runs.settings_checks import check_settings
 from flatwater.sweeps.trial import answer_order_, train
+from flatwater_trading.panel.oddities import oddity_lines, splits_note
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_trading.recipe.run_panel import read_run_panel
-from flatwater_trading.study.folds import Fold, find_folds, fold_config
+from flatwater_trading.study.config import DEFAULT_FOLDS
+from flatwater_trading.study.folds import Fold, choose_folds, find_folds, fold_config
 
 
 def main() -> None:
@@ -48,14 +50,14 @@ def play_test_days(folder: RunFolder) -> None:
 
 
 def check_study(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to an order without a run: checked settings, panel and test days, memory of the largest run."""
+    """Return the answer to an order without a run: checked settings, panel, folds and memory of the largest run."""
     settings = order["config"]
     config = check_settings(
         from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the study")
     ).config
     panel = read_run_panel(config)
     days = len(panel.dates)
-    folds = find_folds(config, days, order["folds"])
+    folds = find_or_choose_folds(config, days, order["folds"])
     # The first fold has the fewest days: planning it refuses settings that cannot be trained.
     plan_of_fold(config, folds[0])
     plan = plan_of_fold(config, folds[-1])  # the last has the most, so that its run is the largest
@@ -63,6 +65,9 @@ def check_study(order: Mapping[str, Any]) -> dict[str, Any]:
         require_fit(plan)  # raises only if the plan does not fit
     return {
         "config": to_mapping(config),
+        "folds": len(folds),
+        "oddities": oddity_lines(panel),
+        "splits_note": splits_note(panel),
         "data": panel.fingerprint,
         "days": days,
         "first_day": str(panel.dates[folds[0].test.first]),
@@ -72,12 +77,17 @@ def check_study(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def plan_largest_run(base: PanelSettings, folds: int) -> Plan:
-    """Plan the memory of the largest run of a study with a number of folds."""
+def plan_largest_run(base: PanelSettings, folds: int | None) -> tuple[Plan, int]:
+    """Plan the memory of the largest run of a study; return the plan and the number of folds, chosen for None."""
     config = check_settings(base).config
     days = len(read_run_panel(config).dates)
-    largest_fold = find_folds(config, days, folds)[-1]  # the last fold has the most days
-    return plan_of_fold(config, largest_fold)
+    all_folds = find_or_choose_folds(config, days, folds)
+    return plan_of_fold(config, all_folds[-1]), len(all_folds)  # the last fold has the most days
+
+
+def find_or_choose_folds(config: PanelSettings, days: int, folds: int | None) -> list[Fold]:
+    """Return as many folds as the user has given; for None the default number, or as many as the days allow."""
+    return choose_folds(config, days, DEFAULT_FOLDS) if folds is None else find_folds(config, days, folds)
 
 
 def plan_of_fold(config: PanelSettings, fold: Fold) -> Plan:

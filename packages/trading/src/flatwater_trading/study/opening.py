@@ -16,7 +16,7 @@ from flatwater.sweeps.differences import refuse_other_settings
 from flatwater.sweeps.installation import require_optuna
 from flatwater.sweeps.run_processes import ask_process
 from flatwater.sweeps.space import read_space, require_evaluation
-from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
+from flatwater_trading.study.config import DEFAULT_FOLDS, MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.events.background import say_nothing
@@ -26,8 +26,8 @@ from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields
 from flatwater_watch.units import format_bytes
 
-DEFAULT_FOLDS, DEFAULT_SEEDS, DEFAULT_TRIALS = 5, "3", 20
-"""Default numbers of folds and seeds of a study, and of trials of a search in each fold."""
+DEFAULT_SEEDS, DEFAULT_TRIALS = "3", 20
+"""Default numbers of seeds of a study, and of trials of a search in each fold."""
 _OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
 
 
@@ -38,7 +38,7 @@ class StudyRequest:
     config: Any
     """Settings of a recipe on a panel (`panel_settings.PanelSettings`); runs differ from them in fold and seed."""
     folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None
-    """Number of folds; None for as many as the existing study has, or `DEFAULT_FOLDS`."""
+    """Number of folds; None for as many as the existing study has, or `DEFAULT_FOLDS`, or fewer if no more fit."""
     seeds: str | None
     """Seeds as `read_seeds` takes them; None for those of the existing study, or `DEFAULT_SEEDS`."""
     jobs: Annotated[int, Bounds(1, 1024)] | None
@@ -67,6 +67,10 @@ class OpenedStudy:
     """Runs at once."""
     days: str
     """First and last test day: `2002-03-28 to 2021-04-21`."""
+    about: tuple[str, ...]
+    """Lines about the folds, if they were chosen, and about what is odd in the prices."""
+    splits_note: str
+    """End of the result's note, on moves that look like splits; empty without any."""
 
     @property
     def recipe(self) -> Recipe:
@@ -84,7 +88,8 @@ class CompletedRequest:
     """Folds, seeds and panel of that study; None for a new study."""
     base: Any
     """Settings that all runs share, apart from fold and seed."""
-    folds: int
+    folds: int | None
+    """Number of folds; None if it is chosen once the panel is known."""
     seeds: tuple[int, ...]
     jobs: int
     """Runs at once: the request's, or as many as there are free cores."""
@@ -101,14 +106,14 @@ def complete_request(request: StudyRequest) -> CompletedRequest:
     folder = None if request.folder is None else StudyFolder(request.folder)
     existing_folder = folder if folder is not None and folder.study.is_file() else None
     existing = None if existing_folder is None else load_config(StudyConfig, existing_folder.study)
-    folds = request.folds or (DEFAULT_FOLDS if existing is None else existing.folds)
+    folds = request.folds or (None if existing is None else existing.folds)
     if existing is not None and folds != existing.folds:
         raise ConfigError(
             f"--folds {folds}: the study in {request.folder} has {existing.folds}. {_OTHER_FOLDER_ADVICE}"
         )
     seeds = _choose_seeds(request, existing)
     cores = free_cores()
-    jobs = min(request.jobs or cores, folds * len(seeds))
+    jobs = min(request.jobs or cores, (folds or DEFAULT_FOLDS) * len(seeds))
     base = request.config if existing_folder is None else _match_settings(request.config, existing_folder)
     # Decided once and written with the settings, as the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
@@ -142,11 +147,11 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
         raise ConfigError(
             f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
         )
-    jobs = jobs_that_fit(
-        completed_request.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=request.jobs is not None
-    )
+    # There may be fewer folds than the completed request counts on.
+    most_jobs = min(completed_request.jobs, answer["folds"] * len(completed_request.seeds))
+    jobs = jobs_that_fit(most_jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=request.jobs is not None)
     setup = StudyConfig(
-        folds=completed_request.folds,
+        folds=answer["folds"],
         seeds=completed_request.seeds,
         days=answer["days"],
         data=answer["data"],
@@ -163,7 +168,23 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     remember_file(folder.base, say_nothing)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
-    return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
+    about = answer["oddities"]
+    if completed_request.folds is None and setup.folds < DEFAULT_FOLDS:
+        about = [fewer_folds_line(setup.folds), *about]
+    return OpenedStudy(
+        folder=folder,
+        base=base,
+        setup=setup,
+        jobs=jobs,
+        days=days,
+        about=tuple(about),
+        splits_note=answer["splits_note"],
+    )
+
+
+def fewer_folds_line(folds: int) -> str:
+    """Return the line that says that fewer folds than by default were chosen."""
+    return f"folds: {folds}, as the panel has too few rows for {DEFAULT_FOLDS}, the default, with these splits"
 
 
 def _trials_of_new_study(request: StudyRequest, base: Any) -> int:  # noqa: ANN401  (settings of any recipe on a panel)

@@ -172,6 +172,8 @@ def train_study(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
             f"tested on {study.days}, {study.jobs} at once, {threads} each"
         )
+        for line in study.about:
+            work.say(line)
         if setup.trials:
             search_settings_(work, stop, trial_program)
         work.show_()
@@ -299,7 +301,7 @@ def write_study(
         "threads": study.base.threads,
         "runs": [_run_row(member, failure_reasons) for member in members],
         "pooled": None if pooled_result is None else as_json(pooled_result),
-        "note": STUDY_NOTE,
+        "note": STUDY_NOTE + study.splits_note,
     }
     if setup.trials:
         result["search"] = [vars(search) for search in searches.values()]

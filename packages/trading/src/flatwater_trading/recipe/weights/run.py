@@ -11,14 +11,16 @@ from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned_state
 from flatwater.runs.run import Run
 from flatwater_trading.panel.locate import load_truth
+from flatwater_trading.panel.oddities import oddity_lines
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.fitting_lengths import MINIMUM_CONTEXT, shorten_splits, with_fitting_lengths
 from flatwater_trading.recipe.panel_policy import Provenance
-from flatwater_trading.recipe.result import NOTES, write_holdout, write_result
+from flatwater_trading.recipe.result import split_note, write_holdout, write_result
 from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
+    describe_instruments,
     describe_splits,
     panel_facts,
     read_run_panel,
@@ -59,13 +61,13 @@ class WeightsRun(Run):
 
     def describe(self) -> str:
         """Return a phrase that names members, instruments and days."""
-        instruments, members = len(self.panel.investable), self.config.members.size
-        sizes = f"{count_phrase(instruments, 'instrument')} by {count_phrase(members, 'member')}"
+        sizes = f"{describe_instruments(self.panel)} by {count_phrase(self.config.members.size, 'member')}"
         return f"target weights of {sizes}, {describe_days(self.panel)}"
 
     def about(self) -> Sequence[str]:
-        """Return lines about the days of each split, about stretches shorter than usual, and about costs of orders."""
-        lines, days = [describe_splits(self.panel, self.setup.splits)], self.setup.stretch_days
+        """Return lines about the days of each split, odd prices, stretches shorter than usual, and costs of orders."""
+        lines = [describe_splits(self.panel, self.setup.splits), *oddity_lines(self.panel)]
+        days = self.setup.stretch_days
         # Left open by the user, and shortened to the training days.
         if self.config.learner.days is None and days < USUAL_STRETCH:
             lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
@@ -127,7 +129,7 @@ class WeightsRun(Run):
             "tried": "parts held x rounds",
             "seed": self.config.seed,
             "threads": self.config.threads,
-            "note": NOTES[split],
+            "note": split_note(self.panel, days, split),
         }
         return score, as_json(self.panel, score, split) | trader.as_json() | run_facts
 

@@ -21,7 +21,7 @@ from flatwater_trading.panel.traded_closes import traded_ratio
 from flatwater_trading.recipe.backtest import Backtest, find_date_rows, note_of_days
 from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
-from flatwater_trading.recipe.result import equity_frame, sheet_frame
+from flatwater_trading.recipe.result import equity_frame, prices_note, sheet_frame
 from flatwater_trading.recipe.threads import one_thread
 from flatwater_trading.recipe.weights.market import account_prices, signal_market
 from flatwater_trading.recipe.weights.orders import StopRecord, WeightOrders, WeightsClose, decide_weight_orders
@@ -266,7 +266,7 @@ class WeightsTrader(PanelPolicy):
                 "rounds": self.provenance.generations,
                 "seed": self.settings.seed,
                 "days_of": days_by_use,
-                "note": note,
+                "note": note + prices_note(panel, days),
             }
         )
         return Backtest(result, equity_frame(panel, score), score.trades, sheet_frame(panel, score))
