@@ -104,7 +104,7 @@ def test_the_ledger_adds_up_in_every_round(tiny: list[str]) -> None:
 @pytest.mark.long
 def test_the_terminal_tells_of_memory_where_it_has_changed(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "5", "--run", "run"]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if " MB = " in line]
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if " MiB = " in line]
     assert 1 <= len(lines) < 5
     for word in ("files", "base", "owned", "slack", "unaccounted"):
         assert word in lines[0]

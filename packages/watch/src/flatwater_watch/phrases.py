@@ -18,6 +18,11 @@ def count_phrase(count: int, noun: str) -> str:
     return f"{count:,} {noun_form(count, noun)}"
 
 
+def stack_lines(title: str, lines: Sequence[str]) -> str:
+    """Return lines below each other after a title: commands fit into 80 columns so, and can be copied one by one."""
+    return f"\n{' ' * len(title)}".join([f"{title}{lines[0]}", *lines[1:]])
+
+
 def list_phrase(names: Sequence[str], maximum: int = 20) -> str:
     """Return the first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
     ending = f" and {len(names) - maximum} more" if len(names) > maximum else ""

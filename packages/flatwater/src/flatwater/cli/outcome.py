@@ -22,6 +22,7 @@ from flatwater.runs.seeds import group_runs
 from flatwater.runs.session import RunOutcome
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.format_strings import fill_format, write_value
+from flatwater_watch.phrases import stack_lines
 from flatwater_watch.terminal import WIDTH, lasting_terminal, silent_terminal
 
 STDERR = 2  # the number, as `sys.stderr` may be replaced
@@ -86,7 +87,7 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
             *(f"flatwater {command} {folder.path}" for command in outcome.recipe.following_commands),
             f"flatwater resume {folder.path} --rounds N",
         ]
-        console.print(f"next        {' · '.join(commands)}", highlight=False, soft_wrap=True)
+        console.print(stack_lines("next        ", commands), highlight=False, soft_wrap=True)
     return outcome
 
 

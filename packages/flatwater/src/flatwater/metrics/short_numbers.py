@@ -3,6 +3,7 @@
 from math import ceil, isfinite, log10
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+MIB = 1 << 20
 WHOLE_SECONDS_LIMIT = 999.5
 """Seconds from which `short_seconds` writes minutes."""
 
@@ -105,6 +106,6 @@ def nonzero_percent(value: float, decimals: int = 0) -> str:
     return f"{value:+z.{decimals}%}"  # `z`: no minus before a zero
 
 
-def whole_megabytes(value: float) -> str:
-    """Return bytes in whole MB."""
-    return f"{value / 1e6:.0f}"
+def whole_mebibytes(value: float) -> str:
+    """Return bytes in whole MiB."""
+    return f"{value / MIB:.0f}"

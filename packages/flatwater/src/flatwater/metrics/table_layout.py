@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flatwater.metrics.short_numbers import short_duration, short_number, short_seconds, whole_megabytes, whole_share
+from flatwater.metrics.short_numbers import short_duration, short_number, short_seconds, whole_mebibytes, whole_share
 from flatwater.metrics.sinks import Metrics
 
 ROUND_WIDTH, TIME_LEFT_WIDTH = 9, 6
@@ -30,7 +30,7 @@ class Column:
         return self.name in metrics and metrics[self.name] == metrics.get(self.repeats)
 
 
-RESIDENT_COLUMN = Column("", "MB", 6, "memory/resident", whole_megabytes)
+RESIDENT_COLUMN = Column("", "MiB", 6, "memory/resident", whole_mebibytes)
 SECONDS_COLUMN = Column("seconds", "all", 4, "seconds", short_seconds)
 """Seconds of a whole round, saving and recording included; the table itself measures them."""
 BUFFER_COLUMN = Column("", "buffer", 9, "buffer/fill", whole_share)

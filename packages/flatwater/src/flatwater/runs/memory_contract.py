@@ -15,6 +15,7 @@ import torch
 from flatwater.algorithms.compilation import compiler_bytes
 from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
 from flatwater.memory.planner import Plan, group_bytes
+from flatwater.metrics.short_numbers import MIB, whole_mebibytes
 from flatwater.runs.costly_meter import CostlyMeter
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import leaves, nbytes
@@ -211,22 +212,20 @@ def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def ledger_text(record: Mapping[str, Any]) -> str:
-    """Return the ledger's line for the terminal, in MB: resident memory as the sum of its parts."""
+    """Return the ledger's line for the terminal, in MiB: resident memory as the sum of its parts."""
     terms = (
         ("files", record["file_mapped"]),
         ("base", record["base"]),
         ("owned", record["owned_bytes"]),
         ("slack", record["slack"]),
     )
-    total = f"{record['resident'] / 1e6:.0f} MB"
-    unaccounted_mb = record["unaccounted"] / 1e6
+    total = f"{whole_mebibytes(record['resident'])} MiB"
+    unaccounted = record["unaccounted"] / MIB
     # Below 0, counted pages are no longer resident: the system has taken them back.
     last_term = (
-        f" + {unaccounted_mb:.1f} unaccounted"
-        if unaccounted_mb >= 0
-        else f" - {-unaccounted_mb:.1f} returned to the system"
+        f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} returned to the system"
     )
-    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in terms) + last_term
+    return f"memory {total} = " + " + ".join(f"{size / MIB:.1f} {name}" for name, size in terms) + last_term
 
 
 def budget_stop_text(plan: Plan, used_bytes: int) -> str:

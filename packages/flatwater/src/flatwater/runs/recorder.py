@@ -26,7 +26,7 @@ from flatwater.metrics.alarms import (
 )
 from flatwater.metrics.console import ConsoleTable, RoundTime
 from flatwater.metrics.jsonl import JsonlSink
-from flatwater.metrics.short_numbers import short_duration
+from flatwater.metrics.short_numbers import short_duration, whole_mebibytes
 from flatwater.metrics.sinks import write_all
 from flatwater.metrics.table_layout import RESIDENT_COLUMN, ROUND_WIDTH
 from flatwater.mirror.uploader import Mirror, NoMirror
@@ -285,7 +285,7 @@ class Recorder:
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
         # Resident memory is missing until memory is measured for the first time.
-        figures += [f"{self.memory_metrics[RESIDENT_COLUMN.name] / 1e6:.0f} MB"] if self.memory_metrics else []
+        figures += [f"{whole_mebibytes(self.memory_metrics[RESIDENT_COLUMN.name])} MiB"] if self.memory_metrics else []
         figures += [format_duration(settled_round.duration.seconds), f"{short_duration(left_seconds)} left"]
         line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(figures)}"
         values = {"round": round_, "rounds": rounds, "left_seconds": left_seconds, "metrics": dict(numbers)}
