@@ -161,8 +161,8 @@ def split_note(panel: Panel, days: Days, split: str) -> str:
 
 def prices_note(panel: Panel, days: Days) -> str:
     """Return the end of a note, on what the prices of a result have: moves like splits, columns that are missing."""
-    is_missing = ~panel.valid[days.first : days.stop].any(0)
-    missing_names = [name for name, missing in zip(panel.instruments, is_missing.tolist(), strict=True) if missing]
+    has_close = np.any(panel.valid[days.first : days.stop], axis=0)
+    missing_names = [panel.instruments[n] for n in np.flatnonzero(~has_close)]
     missing_note = f". Without a close on all of these days: {list_phrase(missing_names)}" if missing_names else ""
     return splits_note(panel) + missing_note
 
