@@ -7,6 +7,7 @@ from mmap import mmap
 
 import pytest
 
+from flatwater.memory.ledger import Effort
 from flatwater.runs.phase_meter import PhaseMeter
 from flatwater_watch.meters.mappings import reset_peak
 
@@ -51,6 +52,18 @@ def test_without_a_device_they_are_those_of_this_process() -> None:
     efforts.count_step_("learn")
     assert 0 <= efforts.take_()["learn"].seconds < 60
     assert efforts.take_() == {}
+
+
+def test_a_step_that_had_nothing_to_do_is_counted_and_takes_no_time() -> None:
+    efforts = PhaseMeter()
+    efforts.count_peaks_(enabled=False)
+    efforts.count_step_("save", is_idle=True)
+    efforts.count_step_("save")
+    efforts.count_step_("save", is_idle=True)
+    taken = efforts.take_()["save"]
+    assert taken.steps == 3
+    efforts.count_step_("save", is_idle=True)
+    assert efforts.take_() == {"save": Effort(seconds=0.0, cpu_seconds=0.0, steps=1, peak=None)}
 
 
 @pytest.mark.skipif(not reset_peak(), reason="the system does not let a process forget its peak")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flatwater.cli.main import main
-from flatwater.runs.machine import freeze_gc
+from flatwater.state.garbage import freeze_gc
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections import Counter
+from io import FileIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +13,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from small_runs import SMALL_PPO
 
 import flatwater as fw
+from flatwater.metrics import jsonl
 from flatwater.runs import recorder
 from flatwater.runs.recorder import MAXIMUM_UNWRITTEN, Round
 from flatwater_watch.errors import UserCodeError
@@ -44,6 +47,21 @@ def test_rounds_are_written_in_order_and_before_their_checkpoint(tmp_path: Path)
         expected.append(["round", "block", f"{round_}/40:"])
         expected += [saved[round_ // 10]] if round_ % 10 == 0 else []
     assert rounds == expected
+
+
+def test_rounds_that_gathered_are_one_write_of_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write a row was as much as all else about a short round."""
+    append_lines_, written = jsonl._append_lines_, Counter[object]()
+
+    def count(file: FileIO, lines: bytes) -> None:
+        written[file.name] += 1
+        append_lines_(file, lines)
+
+    monkeypatch.setattr(jsonl, "_append_lines_", count)
+    fw.train("ppo", run=tmp_path / "run", rounds=12, checkpoints={"every": 12}, ledger_every=12, **SMALL_PPO)
+    assert written_rounds(tmp_path / "run") == [*range(1, 13)]
+    # All are written before memory is measured, the last round follows, and one more write is because of the time.
+    assert max(written.values()) <= 3
 
 
 class ProbeEnv(CartPoleEnv):

@@ -6,7 +6,7 @@ run, such as alarms and lineage, have the same form, and may contain lists and t
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader, FileIO
 from math import isfinite, nan
 from pathlib import Path
@@ -53,8 +53,19 @@ class JsonlSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
+        self.write_rounds([(round, metrics)])
+
+    def write_rounds(self, rounds: Iterable[tuple[int, Mapping[str, object]]]) -> None:
+        """Append a line for each of these rounds, all in one write.
+
+        Args:
+            rounds: number and record of each round, in order.
+
+        Raises:
+            RunError: the disk is full or the file can no longer be written.
+        """
         with explain_os_errors(self.path):
-            _append_line_(self._file, encode_line(round, metrics))
+            _append_lines_(self._file, b"".join(encode_line(round, metrics) for round, metrics in rounds))
         self._has_unsynced_lines = True
 
     def sync(self) -> None:
@@ -73,13 +84,13 @@ class JsonlSink:
         self._file.close()
 
 
-def _append_line_(file: FileIO, line: bytes) -> None:
-    """Append a line, and check that the disk took all of it.
+def _append_lines_(file: FileIO, lines: bytes) -> None:
+    """Append lines, and check that the disk took all of them.
 
     Raises:
         OSError: the disk is full (ENOSPC).
     """
-    if file.write(line) < len(line):  # a full disk may take a part of the line
+    if file.write(lines) < len(lines):  # a full disk may take a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -1,11 +1,11 @@
 """What sinks of a round's numbers, such as a file or TensorBoard, are given: facts of the run, and the numbers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flatwater_watch.events.background import ShowLine, Sink
+from flatwater_watch.events.background import ShowLine
 
 Metrics = Mapping[str, float]
 """A round's numbers by name, such as `{"fitness/mean": 3.2, "time/learn": 11.4, "memory/resident": 412_000_256}`.
@@ -30,9 +30,3 @@ class TrackedRun:
     """Last complete round of the run; later rounds will be written again, with the same numbers."""
     say: ShowLine
     """Shows a line on the run's terminal, with the next round."""
-
-
-def write_all(sinks: Iterable[Sink], round: int, metrics: Metrics) -> None:
-    """Write the round's numbers to every sink, in order."""
-    for sink in sinks:
-        sink.write(round, metrics)

@@ -5,8 +5,6 @@ import gc
 import os
 import platform
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -81,21 +79,6 @@ def keep_freed_memory() -> None:
         # No block is allocated by `mmap`: all come from the heap, whose freed blocks are used again.
         libc.mallopt(_MMAP_MAX, 0)
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)  # the free end of the heap is never given back automatically
-
-
-@contextmanager
-def freeze_gc() -> Iterator[None]:
-    """Hide all present objects (modules, the run itself) from the garbage collector while a run trains.
-
-    That makes a collection after each round cheap. At the end all objects are visible again, even those that the
-    program itself had frozen, as Python does not tell which these are.
-    """
-    gc.collect()  # before the freeze, as frozen garbage would stay for the whole run
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def release_freed_memory() -> None:

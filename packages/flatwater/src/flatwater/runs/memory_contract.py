@@ -39,8 +39,11 @@ _FAMILY_TIME_SHARE = 1 / 500
 """Share of the run's time that may go into summing up the memory of worker processes."""
 CENSUS_SHARE = 1 / 400
 """Share of this process's CPU seconds that readings and their censuses may take, where they are paced by time."""
-_WEIGHED_BYTES = 1 << 20
-"""Size, 1 MiB, from which the kernel is asked how many bytes of a leaf are in RAM. That is a system call per leaf, so
+SLICE_SECONDS = 0.05
+"""Least CPU seconds of a slice of a paced census: to begin one takes nearly as long. A short run takes none."""
+MIB = 1 << 20
+_WEIGHED_BYTES = MIB
+"""Size from which the kernel is asked how many bytes of a leaf are in RAM. That is a system call per leaf, so
 smaller leaves count as if all of them were."""
 
 
@@ -130,10 +133,14 @@ class MemoryContract:
             limit=int(STOP_BUDGET_SHARE * self.plan.budget_bytes),
             rates=self._step_rates(efforts),
         )
-        # Seconds that a census may take now: what is left of `CENSUS_SHARE`, or any number unless it is paced. Near the
-        # budget the monitor ignores them.
-        seconds = max(0.0, CENSUS_SHARE * time.process_time() - self.monitor.cost_seconds) if self.paced else inf
-        return statement, self.monitor.observe(reading, seconds=seconds)
+        return statement, self.monitor.observe(reading, seconds=self._census_seconds())
+
+    def _census_seconds(self) -> float:
+        """Return the CPU seconds that a census may take now; near the budget the monitor ignores them."""
+        if not self.paced:
+            return inf
+        left_seconds = CENSUS_SHARE * time.process_time() - self.monitor.cost_seconds
+        return left_seconds if left_seconds >= SLICE_SECONDS else 0.0
 
     def _step_rates(self, efforts: Mapping[str, Effort]) -> dict[str, float]:
         """Return steps per second of work by phase or part; empty if workers compute, whose CPU seconds are unknown."""

@@ -60,17 +60,25 @@ class PhaseMeter:
         if self.make_event is not None:
             self.phase_ends.append(("", self.make_event()))
 
-    def count_step_(self, phase: str, *, ends: bool = True) -> None:
+    def count_step_(self, phase: str, *, ends: bool = True, is_idle: bool = False) -> None:
         """Count a finished step to its phase; after the phase's last step, add the phase's time and memory as well.
 
         Args:
             phase: name of the phase that was at work.
             ends: whether this was the phase's last step of the round.
+            is_idle: whether the step, the only one of its phase, had nothing to do; then no clock is read.
         """
+        if is_idle and not self.counts_peaks:
+            self._add_effort_(phase, Effort(seconds=0.0, cpu_seconds=0.0, steps=1, peak=None))
+            return
         self.steps += 1
         # Not after every step: to read the CPU clock is a system call, and to reset the peak a write to /proc.
         if ends:
             self.end_phase_(phase)
+
+    def _add_effort_(self, phase: str, effort: Effort) -> None:
+        """Add an effort to that of the phase so far."""
+        self.phase_efforts[phase] = self.phase_efforts[phase] + effort if phase in self.phase_efforts else effort
 
     def end_phase_(self, phase: str) -> None:
         """Add the time and memory since the last call to a phase that ends or is interrupted now."""
@@ -80,8 +88,9 @@ class PhaseMeter:
         # Without a step since the last call, as between two phases, the time belongs to no phase.
         if self.steps:
             wall_seconds, cpu_seconds = wall_time - self.last_wall_time, cpu_time - self.last_cpu_time
-            effort = Effort(seconds=wall_seconds, cpu_seconds=cpu_seconds, steps=self.steps, peak=peak_rise)
-            self.phase_efforts[phase] = self.phase_efforts[phase] + effort if phase in self.phase_efforts else effort
+            self._add_effort_(
+                phase, Effort(seconds=wall_seconds, cpu_seconds=cpu_seconds, steps=self.steps, peak=peak_rise)
+            )
         self.last_wall_time, self.last_cpu_time = wall_time, cpu_time
         self.steps = 0
         if self.make_event is not None:

@@ -1,6 +1,5 @@
 """The loop's recorder: console, metrics, ledger, checkpoints, alarms, signals and costs of phases of one run."""
 
-import gc
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,6 @@ from flatwater.metrics.alarms import (
 from flatwater.metrics.console import ConsoleTable, RoundTime
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.short_numbers import short_duration, whole_mebibytes
-from flatwater.metrics.sinks import write_all
 from flatwater.metrics.table_layout import RESIDENT_COLUMN, ROUND_WIDTH
 from flatwater.mirror.uploader import Mirror, NoMirror
 from flatwater.recipe import Recipe, recipe_of_config
@@ -45,10 +43,11 @@ from flatwater.runs.run import Run
 from flatwater.runs.signals import StopRequest
 from flatwater.runs.trackers import open_trackers, queued_bytes_by_owner
 from flatwater.runs.work_schedule import WorkSchedule
+from flatwater.state.garbage import freeze_new_objects_
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import brief_text, finding_lines
-from flatwater_watch.events.background import BackgroundSink, Sink
-from flatwater_watch.units import format_duration
+from flatwater_watch.events.background import BackgroundSink
+from flatwater_watch.units import format_duration, short_bytes
 
 CHECK_SECONDS = 0.05
 """Seconds between two checks of the memory in use: a check costs as much as a part of a small step."""
@@ -88,7 +87,7 @@ class Recorder:
     mirror: Mirror | NoMirror
     contract: MemoryContract
     metrics: JsonlSink
-    trackers: Sequence[Sink]
+    trackers: Sequence[BackgroundSink]
     journal: JsonlSink
     alarms: JsonlSink
     ledger: JsonlSink
@@ -201,11 +200,13 @@ class Recorder:
             self.write_rounds_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.phase_meter.count_step_("settle")
-        if self.save_schedule.is_due_(settled_round.number) or run_ends:
+        is_saved = self.save_schedule.is_due_(settled_round.number) or run_ends
+        if is_saved:
             self.save()
         if self.profiler is not None:
             self.profiler.after_round_(settled_round.number)
-        self.phase_meter.count_step_("save")
+        # The profiler's start takes seconds.
+        self.phase_meter.count_step_("save", is_idle=not is_saved and self.profiler is None)
         self.phase_meter.count_peaks_(enabled=self.measures_memory)  # the memory's record alone shows peaks
 
     def write_rounds_(self) -> None:
@@ -213,27 +214,28 @@ class Recorder:
         # Emptied first: rounds that a full disk refuses are not tried again.
         rounds, self.unwritten_rounds = self.unwritten_rounds, []
         self.last_write_time = time.monotonic()
-        for settled_round in rounds:
-            round_, numbers = settled_round.number, settled_round.numbers | settled_round.logged
-            write_all((self.metrics, *self.trackers), round_, numbers)
-            self.journal.write(round_, settled_round.journal)
+        if not rounds:
+            return
+        rows = [(settled_round.number, settled_round.numbers | settled_round.logged) for settled_round in rounds]
+        # All rows of a file in one write: a system call for each costs as much as all else about a plain round.
+        for sink in (self.metrics, *self.trackers):
+            sink.write_rounds(rows)
+        self.journal.write_rounds([(settled_round.number, settled_round.journal) for settled_round in rounds])
+        for settled_round, (round_, numbers) in zip(rounds, rows, strict=True):
             self.table.print_row_(
                 settled_round.duration, self.memory_metrics | numbers, self.memory_text, settled_round.logged
             )
             self.report_round(settled_round, numbers)
             self.report_mirror()
             self.report_alarms(round_, settled_round.alarms)
-        if rounds:
-            self.recipe_parts.write_when_due_()
+        self.recipe_parts.write_when_due_()
 
     def measure_memory_(self, round_: int) -> list[Alarm]:
         """Measure memory, write the ledger's line, and report findings of growth. Returns alarms about lost workers."""
         # Before memory is measured: pages that a phase has freed are not growth.
         release_freed_memory()
-        if not self.memory_metrics and gc.get_freeze_count():
-            # After the first round only, inside of `freeze_gc`, which unfreezes at the end. Objects that the first
-            # round has loaded, such as the million of torch's compiler, stay: later collections need not visit them.
-            gc.freeze()
+        if not self.memory_metrics:
+            freeze_new_objects_()  # after the first round only: those of modules that it has loaded stay
         efforts, parts = self.unmeasured_efforts, self.unmeasured_part_efforts
         statement, findings = self.contract.settle_round_(round_, efforts | parts)
         record = self.contract.record(

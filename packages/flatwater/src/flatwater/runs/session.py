@@ -36,13 +36,14 @@ from flatwater.runs.fingerprint import (
     version_facts,
 )
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
-from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
+from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.profiling import check_profiled_rounds, run_with_traces
 from flatwater.runs.recorder import build_recorder
 from flatwater.runs.run import Run
 from flatwater.runs.settings_checks import check_machine, check_settings
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trust import permit_run, remember_run
+from flatwater.state.garbage import freeze_gc
 from flatwater.storage.objects import is_url
 from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater.trainers.loop import train_

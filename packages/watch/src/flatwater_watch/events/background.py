@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Condition, Thread
 from typing import Protocol
 
@@ -77,18 +77,24 @@ class BackgroundSink:
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
         """Put the metrics of a round into the queue; count it as dropped if the sink failed or the queue is full."""
-        line = encode_json({"round": round, **metrics})
+        self.write_rounds([(round, metrics)])
+
+    def write_rounds(self, rounds: Iterable[tuple[int, Mapping[str, object]]]) -> None:
+        """Put the metrics of these rounds into the queue, for which the thread wakes once; count those dropped."""
+        lines = [encode_json({"round": round, **metrics}) for round, metrics in rounds]
+        dropped = 0
         with self._condition:
-            is_accepted = (
-                self._thread.is_alive() and not self._fault and self._queued_bytes + len(line) <= self._queue_bytes
-            )
-            if is_accepted:
-                self._lines.append(line)
-                self._queued_bytes += len(line)
-                self._condition.notify()
+            is_open = self._thread.is_alive() and not self._fault
+            for line in lines:
+                if is_open and self._queued_bytes + len(line) <= self._queue_bytes:
+                    self._lines.append(line)
+                    self._queued_bytes += len(line)
+                else:
+                    dropped += 1
+            self._condition.notify()
         self._show_notes()  # here, as the sink's thread must not show anything itself
-        if not is_accepted:
-            self.dropped += 1
+        if dropped:
+            self.dropped += dropped
             self._show_fault_once()
 
     def close(self) -> None:

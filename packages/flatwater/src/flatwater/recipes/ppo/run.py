@@ -5,7 +5,7 @@ Both worlds, for training and for held-out episodes, are built first, as the net
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         world = build_run_world(settings_without_env_workers(self.config), envs, self.config.foraging)
         return bind_earlier_(world, self.trainer.setup, self.trainer.run)
 
-    @property
+    @cached_property
     def learners(self) -> Sequence[Learner]:
         """Learner of each policy."""
         return [part.learner for part in policy_parts(self.trainer.setup, self.trainer.run)]

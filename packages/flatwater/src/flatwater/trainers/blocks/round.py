@@ -1,6 +1,6 @@
 """On-policy training in worlds, with a teacher or without: the trainer, its updates and the numbers of a round."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,7 +41,8 @@ def build_trainer(
     profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
     evaluator = build_evaluator(setup, run, worlds.held_out, other_players)
-    updates_ = [make_policy_update(part, run) for part in policy_parts(setup, run)]  # a function for each policy
+    parts = policy_parts(setup, run)
+    updates_ = [make_policy_update(part, run) for part in parts]  # a function for each policy
     settings = setup.config.learner.own
 
     def learn_(number: int) -> None:
@@ -64,7 +65,7 @@ def build_trainer(
         setup,
         run,
         phases,
-        settle_=lambda: read_numbers_(setup, run, evaluator, profile),
+        settle_=lambda: read_numbers_(setup, run, parts, evaluator, profile),
         collector=collector,
         evaluator=evaluator,
         profile=profile,
@@ -114,7 +115,7 @@ def make_policy_update(part: PolicyPart, run: BlocksState) -> Callable[[int], No
 
 
 def read_numbers_(
-    setup: BlocksSetup, run: BlocksState, evaluator: EpisodeEvaluator, profile: Profile
+    setup: BlocksSetup, run: BlocksState, parts: Sequence[PolicyPart], evaluator: EpisodeEvaluator, profile: Profile
 ) -> dict[str, float]:
     """Return the metrics of the round that was completed last, by name, and clear its sums."""
     learner = setup.config.learner
@@ -122,7 +123,7 @@ def read_numbers_(
     # `counted_steps` are those that the teacher led, or without a teacher those of the ended episodes.
     episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
-    numbers = _policy_numbers_(setup, run) | _evaluation_numbers(setup, run, evaluator)
+    numbers = _policy_numbers_(setup, parts) | _evaluation_numbers(setup, run, evaluator)
     numbers["agent_steps"] = float(run.agent_steps)
     if isinstance(learner, TeachingConfig):
         numbers |= {
@@ -144,10 +145,10 @@ def read_numbers_(
     return numbers
 
 
-def _policy_numbers_(setup: BlocksSetup, run: BlocksState) -> dict[str, float]:
+def _policy_numbers_(setup: BlocksSetup, parts: Sequence[PolicyPart]) -> dict[str, float]:
     """Return the metrics of the last round's updates; of several policies those of `join_numbers`."""
     numbers_by_kind = dict[str, dict[str, float]]()
-    for part in policy_parts(setup, run):
+    for part in parts:
         # Before `read_updates_`, which counts them as read.
         updates = part.learner.updates - part.learner.updates_read
         numbers = on_policy.read_updates_(part.setup, part)
@@ -177,9 +178,8 @@ def _evaluation_numbers(setup: BlocksSetup, run: BlocksState, evaluator: Episode
     numbers, spaces = dict[str, float](), setup.held_out
     for player, returns in on_policy.present_scores(setup, run.progress, evaluator).items():
         numbers[f"evaluation/{player}"] = float(returns.double().mean())
-        by_agent = returns.double().view(spaces.envs, -1).mean(0)
         # `name` is a kind, or an agent of a kind of several; there is none where all agents have the same spaces.
-        numbers |= {
-            f"evaluation/{player}/{name}": float(by_agent[places].mean()) for name, places in agent_rows(spaces)
-        }
+        for name, places in agent_rows(spaces):
+            by_agent = returns.double().view(spaces.envs, -1).mean(0)
+            numbers[f"evaluation/{player}/{name}"] = float(by_agent[places].mean())
     return numbers
