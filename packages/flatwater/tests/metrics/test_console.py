@@ -187,6 +187,18 @@ def test_one_slow_round_does_not_move_the_forecast(slow: float) -> None:
     assert shown.seconds_left(now[0] + 4) == pytest.approx(5 * 10.0 - 4)
 
 
+def test_the_time_of_a_phase_that_may_end_early_is_an_upper_bound() -> None:
+    """Episodes end before the most steps that they may have: the first evaluation seemed to take an hour."""
+    out, now = io.StringIO(), 0.0
+    console = Console(file=out, force_terminal=True, width=WIDTH)
+    shown = ConsoleTable(3, console, LAYOUT, early_phases={"evaluate"}, clock=lambda: now)
+    with shown:
+        shown.show_phase_("evaluate", 0, 10)
+        now = 2.0
+        shown.show_phase_("evaluate", 2, 10)
+    assert "phase: at most 8s left" in out.getvalue()
+
+
 def test_the_time_of_each_round_and_their_mean_are_told() -> None:
     now = [0.0]
     shown, out = table(12, lambda: now[0], done=10)

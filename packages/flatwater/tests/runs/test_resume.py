@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_runs import SMALL_PPO
 
+import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import encode_manifest, read_manifest
 from flatwater.cli.main import main
+from flatwater.trainers.evaluator import EpisodeEvaluator
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.store import save_panel
 from flatwater_watch.files.directory import write_object
@@ -66,6 +69,23 @@ def test_a_finished_run_resumed_stays_as_it_is(train: Train, same: Same) -> None
     whole, again = train("whole", "--rounds", "2"), train("again", "--rounds", "2")
     assert main(["resume", str(again)]) == 0
     same(whole, again)
+
+
+def test_a_finished_run_resumed_tells_its_result_and_plays_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fw.train("ppo", run=tmp_path / "run", rounds=2, **SMALL_PPO)
+    result, played = (run.path / "result.json").read_bytes(), list[str]()
+    monkeypatch.setattr(EpisodeEvaluator, "play_", lambda _self, name, *_: played.append(name))
+    assert main(["resume", str(run.path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"the run has finished, 2 of 2 blocks done. Go on by: flatwater resume {run.path} --rounds N" in said
+    assert (run.path / "result.json").read_bytes() == result
+    assert played == []
+    monkeypatch.undo()
+    (run.path / "result.json").write_text("{}")
+    assert main(["resume", str(run.path)]) == 0
+    assert (run.path / "result.json").read_bytes() == result, "a damaged result is written again"
 
 
 def test_one_configuration_is_one_run(train: Train, same: Same, tiny: list[str], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.trainers.loop import Phase, Progress, train_
+from flatwater.trainers.loop import Phase, Progress, Trainer, train_
 
 
 @dataclass
@@ -83,6 +83,18 @@ def test_stopped_and_continued_equals_unbroken(stops: list[int], rounds: int) ->
     assert finished
     assert trainer.done == train_unbroken(rounds)
     assert settled == list(range(1, rounds + 1))
+
+
+@given(stop=st.integers(1, 7))
+def test_a_phase_leaves_out_the_steps_that_would_do_nothing(stop: int) -> None:
+    """Two players of five steps each: the first has ended after its second step, the other after its third."""
+    taken, progress, ends = list[int](), Progress(), {1: 5, 7: 10}
+    phase = Phase("evaluate", lambda: 10, taken.append, step_after=lambda number: ends.get(number, number + 1))
+    trainer = Trainer(None, Counting([], progress), (phase, Phase("last", lambda: 1, taken.append)), lambda: {"x": 0.0})
+    assert phase.may_end_early
+    train_(trainer, 1, StoppingAfter(stop))
+    train_(trainer, 1, StoppingAfter(float("inf")))
+    assert taken == [0, 1, 5, 6, 7, 0]
 
 
 def test_a_finished_run_does_nothing_more() -> None:

@@ -6,7 +6,7 @@ every 10 seconds of a long round.
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from statistics import median
 from types import MappingProxyType, TracebackType
@@ -61,6 +61,7 @@ class ConsoleTable:
         layout: TableLayout,
         *,
         rounds_done: int = 0,
+        early_phases: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the table.
@@ -70,10 +71,11 @@ class ConsoleTable:
             console: console on which the table is printed.
             layout: columns and words of the recipe's table.
             rounds_done: number of complete rounds of a resumed run.
+            early_phases: names of phases that may end before their last step, as episodes do.
             clock: returns seconds; tests give their own.
         """
         self._total, self._console, self._rounds_done, self._clock = total_rounds, console, rounds_done, clock
-        self._layout = layout
+        self._layout, self._early_phases = layout, early_phases
         self._columns = list[Column]()  # chosen anew with each header
         self._rows_printed = 0
         self._shown_resident = 0.0  # resident bytes in the last line about memory
@@ -229,7 +231,8 @@ class ConsoleTable:
         if not steps_done or not elapsed_seconds:  # no step was measured yet
             return ""
         seconds_left = elapsed_seconds / steps_done * (total - steps_done)
-        return f"phase: {short_duration(seconds_left)} left"
+        at_most = "at most " if self._phase in self._early_phases else ""
+        return f"phase: {at_most}{short_duration(seconds_left)} left"
 
     def _print_text(self, line: str, style: str = "") -> None:
         """Print a line in a style of rich, such as `dim`; nothing on a quiet console."""

@@ -34,6 +34,14 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     return result
 
 
+def has_result_since(path: Path, recipe: Recipe | Description, checkpoint: Path) -> bool:
+    """Return whether a `result.json` is whole, and was written after a checkpoint's file, so that it is its result."""
+    try:
+        return read_result(path, recipe) is not None and path.stat().st_mtime_ns >= checkpoint.stat().st_mtime_ns
+    except (OSError, RunError):
+        return False
+
+
 def check_result(content: object, recipe: Recipe | Description) -> None:
     """Refuse a result that lacks a field which its recipe shows, or in which the field has another type.
 
@@ -79,4 +87,4 @@ DAMAGE_FAULTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, Ov
 
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:
     """Return the error that reports a damaged file of a run, and how to write it again."""
-    return RunError(f"{path}: is damaged: {fault}. Rewrite the file with `flatwater resume` of the finished run.")
+    return RunError(f"{path}: is damaged: {fault}. Rewrite the file with `flatwater evaluate` of the run.")

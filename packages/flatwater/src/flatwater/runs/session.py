@@ -26,6 +26,7 @@ from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
 from flatwater.rundir.origin import read_origin, rounds_before_fork, write_origin
+from flatwater.rundir.results import has_result_since
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
 from flatwater.runs.config import drop_total_steps
 from flatwater.runs.fingerprint import (
@@ -136,8 +137,8 @@ def _begin_folder(composed_run: Run, folder: RunFolder, events: RunEvents, paren
     # Before training, so that the record exists even if the run is killed in its first round.
     remember_run(folder, events.show_line)
     place = escape(str(folder.with_current_name.path))
-    print_line(events.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed_run))}")
-    for line in composed_run.about():
+    print_line(events.console, f"run folder [bold]{place}[/]")
+    for line in (describe_run(composed_run), *composed_run.about()):
         events.console.print(line, highlight=False, markup=False)
     if parent is not None:
         copy_history(parent, folder, events.show_line)
@@ -275,7 +276,7 @@ def _resume_run(
     Raises:
         ConfigError: the run has more rounds than the settings ask for.
     """
-    round_noun = recipe_of_config(config).layout.rounds
+    recipe = recipe_of_config(config)
     # Recorded rounds without a checkpoint mean that checkpoints were lost: such a run must not start again and
     # overwrite its records. It is refused in `restore_run`.
     if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= rounds_before_fork(folder):
@@ -288,20 +289,30 @@ def _resume_run(
         composed_run, manifest = restore_run(config, folder, events.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(
-            f"--rounds {config.rounds}: the run has {manifest.round} {round_noun} already. "
+            f"--rounds {config.rounds}: the run has {manifest.round} {recipe.layout.rounds} already. "
             f"Give {manifest.round} or more."
         )
     if profile is not None:
         check_profiled_rounds(profile, manifest.round, config.rounds)
     composed_run = run_with_traces(composed_run, profile)
+    # Before the configuration is written: with other settings the run is scored again.
+    is_unchanged = manifest.round == config.rounds and config == read_config(folder)
+    is_scored = is_unchanged and has_result_since(folder.result, recipe, manifest.file)
     # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     remember_run(folder, events.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
-    progress_phrase = f"{manifest.round} of {config.rounds} {round_noun} done"
+    progress_phrase = f"{manifest.round} of {config.rounds} {recipe.layout.rounds} done"
+    if is_scored:
+        composed_run.close()
+        mirror.run_finished()
+        events.show_line(f"the run has finished, {progress_phrase}. Go on by: {resume_command(folder)} --rounds N")
+        outcome = RunOutcome(folder.with_current_name, finished=True, exit_code=0, recipe=recipe)
+        return announce_end(outcome, composed_run, events)
     # With what the plan notes: a policy that is compiled again takes as long as at the start.
-    lines = "\n".join((describe_run(composed_run), *composed_run.plan.notes))
-    print_line(events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_phrase}\n{escape(lines)}")
+    print_line(events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_phrase}")
+    for line in (describe_run(composed_run), *composed_run.plan.notes):
+        events.console.print(line, highlight=False, markup=False)
     return train(composed_run, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
@@ -408,7 +419,13 @@ def train(
     with (
         freeze_gc(),
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
-        ConsoleTable(config.rounds, console, recipe.layout, rounds_done=trainer.progress.round) as table,
+        ConsoleTable(
+            config.rounds,
+            console,
+            recipe.layout,
+            rounds_done=trainer.progress.round,
+            early_phases={phase.name for phase in trainer.phases if phase.may_end_early},
+        ) as table,
     ):
         recorder = build_recorder(run, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:

@@ -20,6 +20,11 @@ class Progress:
     step: int = 0
 
 
+def next_number(number: int) -> int:
+    """Return the number after this one: of a phase that takes all of its steps."""
+    return number + 1
+
+
 @dataclass(frozen=True)
 class Phase:
     """A named part of a round, made of steps."""
@@ -29,6 +34,14 @@ class Phase:
     """Steps of this round's phase; it must not change while the phase runs."""
     step_: Callable[[int], None]
     """Takes the step of this number on the state tree."""
+    step_after: Callable[[int], int] = next_number
+    """Returns the number of the step to take after this one. It may leave steps out, as when all episodes have ended;
+    `steps` ends the phase."""
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether `steps` is the most that the phase takes."""
+        return self.step_after is not next_number
 
 
 class RootState(Protocol):
@@ -98,7 +111,7 @@ def _run_phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
             return False
         phase.step_(progress.step)
         # Counted before the watcher is called: a checkpoint that it saves must not take this step again.
-        progress.step += 1
+        progress.step = phase.step_after(progress.step)
         watcher.on_step(phase.name, progress.step, total)
     progress.phase += 1
     progress.step = 0

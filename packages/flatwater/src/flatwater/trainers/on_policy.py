@@ -82,6 +82,9 @@ class Evaluator(Protocol):
     def play_(self, name: str, number: int) -> None:
         """Take step `number` of a player's episodes."""
 
+    def step_after(self, number: int) -> int:
+        """Return the number of the step to take after `number`; each player has `steps`, one after the other."""
+
 
 def on_policy_phases(
     setup: OnPolicySetup,
@@ -121,10 +124,15 @@ def on_policy_phases(
         return evaluator.steps if (progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
-        Phase("baselines", steps=baseline_steps, step_=play_baselines_),
+        Phase("baselines", steps=baseline_steps, step_=play_baselines_, step_after=evaluator.step_after),
         Phase("collect", steps=lambda: steps, step_=collect_),
         Phase("update", steps=lambda: policies * settings.epochs * settings.minibatches, step_=learn_),
-        Phase("evaluate", steps=evaluation_steps, step_=lambda number: evaluator.play_(trained_player, number)),
+        Phase(
+            "evaluate",
+            steps=evaluation_steps,
+            step_=lambda number: evaluator.play_(trained_player, number),
+            step_after=evaluator.step_after,
+        ),
     )
 
 

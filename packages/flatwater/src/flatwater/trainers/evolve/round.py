@@ -29,7 +29,12 @@ def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> Evolve
     evaluator = build_evaluator(setup, run, worlds.held_out)
     phases = [
         Phase("train", lambda: setup.config.steps, collector.step_),
-        Phase("evaluate", lambda: evaluator.steps, lambda number: evaluator.play_(MEMBERS, number)),
+        Phase(
+            "evaluate",
+            steps=lambda: evaluator.steps,
+            step_=lambda number: evaluator.play_(MEMBERS, number),
+            step_after=evaluator.step_after,
+        ),
     ]
     if setup.config.population.evolves:
         phases.append(Phase("evolve", steps=lambda: 1, step_=lambda _number: select_(setup, run)))

@@ -18,6 +18,7 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.grow.executor import EXPLORER, EXPLORER_COLUMNS, POLICY, GroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState
+from flatwater.trainers.loop import next_number
 
 
 def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) -> None:
@@ -67,6 +68,9 @@ a host with hosts left alone."""
 
 class PoolEvaluator:
     """The evaluator of a run: episodes in the pool, in turns of as many as it has environments."""
+
+    step_after = staticmethod(next_number)
+    """All episodes are of one length, so that no step is left out."""
 
     def __init__(self, setup: GrowSetup, run: GrowState, executor: GroupExecutor) -> None:
         """Keep the run and the executor; all players' scores are tensors of the state tree.
