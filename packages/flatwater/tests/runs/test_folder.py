@@ -233,3 +233,12 @@ def test_an_exported_policy_is_told_from_a_run(tmp_path: Path, name: str, is_loa
     with pytest.raises(RunError, match="exported policy: give the folder of its run") as refused:
         open_folder(tmp_path / name)
     assert ("flatwater.load" in str(refused.value)) == is_loaded
+
+
+@pytest.mark.parametrize("name", ["first", "frist", "runs/frist"])
+def test_the_run_that_was_meant_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.toml").write_text("")
+    with pytest.raises(RunError, match=r"The folder does not exist\. Did you mean runs/first\?"):
+        open_folder(Path(name))

@@ -89,7 +89,7 @@ def test_a_sweep_says_from_its_start_how_far_it_is_in_the_words_of_its_recipe() 
     console = StatusLines()
     train_sweep(order(), console, FAKE)
     assert console.kept[0] == "generation 0 of 12, time left unknown yet"
-    assert console.kept[-1] == "generation 12 of 12, almost done"
+    assert console.kept[-1] == "generation 12 of 12, only the scores are left"
 
 
 def test_the_best_trial_is_the_one_with_the_highest_last_value_and_its_configuration_is_written() -> None:

@@ -143,5 +143,7 @@ def test_trading_numbers_and_the_time_of_a_generation_stand_beside_the_curves(tm
     followed = follow_run(run)
     drawn = panels.curves_panel(followed, 80).plain.splitlines()
     assert drawn[-1] == "return +4.2%  holding +2.7%  members' drawdown 3.4%  trades 1204  buffer 50%"
-    assert panels.phases_title(followed) == "phases · last 51 s, mean 21 s"
+    assert panels.phases_title(followed) == "phases of generation 3 · last 51 s, mean 21 s", "memory was measured there"
+    append_line(run / "ledger.jsonl", ledger_line(6))
+    assert panels.phases_title(follow_run(run)) == "phases of generations 4 to 6 · last 51 s, mean 21 s"
     assert len(panels.curves_panel(followed, 30).plain.splitlines()[-1]) == 30

@@ -220,7 +220,7 @@ def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     Path("broken").write_text("fold-01-seed-6")
     outcome, said = run_study(order())
     assert "fold 1, seed 6: failed: The run would take 9.0 GiB" in said
-    assert "3 of 4 runs done, almost done" in said, "nobody waits for the rounds of a run that failed"
+    assert "3 of 4 runs done, only the scores are left" in said, "nobody waits for the rounds of a run that failed"
     failed = [run for run in outcome.result["runs"] if run["state"] == "failed"]
     assert [(run["run"], run["reason"][:20]) for run in failed] == [("fold-01-seed-6", "The run would take 9")]
     assert len(outcome.result["pooled"]["by_fold"]) == 1
@@ -330,7 +330,7 @@ def test_the_rounds_of_trials_count_for_the_time_left() -> None:
     console.kept.clear()
     train_study(order("cut", folds=None, seeds=None), console, FAKE, FAKE)
     assert any(line.startswith("searching settings for fold 2 of 2, generation 24 of 40, ") for line in console.kept)
-    assert "4 of 4 runs, generation 40 of 40, almost done" in console.kept
+    assert "4 of 4 runs, generation 40 of 40, only the scores are left" in console.kept
 
 
 @pytest.mark.usefixtures("outcome_of_search")

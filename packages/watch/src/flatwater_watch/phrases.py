@@ -2,6 +2,21 @@
 
 from collections.abc import Sequence
 
+DISTRIBUTIONS = {
+    "ale_py": "ale-py",
+    "cv2": "opencv-python",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Name for pip of the package that has a module of another name."""
+
+
+def install_command(module: str | None) -> str:
+    """Return the command that installs the package of a module, such as `pip install ale-py` for `ale_py.roms`."""
+    package = (module or "").partition(".")[0]
+    return f"pip install {DISTRIBUTIONS.get(package, package)}"
+
 
 def noun_form(count: float | str, noun: str) -> str:
     """Return the noun behind a count: in the plural for all counts but 1."""

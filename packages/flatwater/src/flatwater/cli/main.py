@@ -14,6 +14,7 @@ from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater.user_code import user_code_line
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import mask_secrets
+from flatwater_watch.phrases import install_command
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.streams import error_stream, open_closed_descriptors, output_error, run_printing, surviving_stream
 
@@ -114,7 +115,7 @@ def report_uncaught(errors: TextIO, fault: BaseException, words: list[str]) -> i
         print_error(errors, save_user_fault(fault, user_line, words))
         return UserCodeError.exit_code
     if isinstance(fault, ModuleNotFoundError):
-        print_error(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
+        print_error(errors, f"the package {fault.name} is missing. Install it with: {install_command(fault.name)}")
         return FlatwaterError.exit_code
     if isinstance(fault, MemoryError):
         print_error(

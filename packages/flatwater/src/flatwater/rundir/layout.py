@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import get_close_matches
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -183,7 +184,7 @@ def open_folder(path: Path) -> RunFolder:
         elif path.is_file() and path.suffix in POLICY_OUTPUTS:
             player = ", or play it from Python by `flatwater.load`" if path.suffix == ".safetensors" else ""
             reason = f"It is an exported policy: give the folder of its run{player}."
-        what_is_there = _inner_run_hint(path) if path.is_dir() else reason
+        what_is_there = _inner_run_hint(path) if path.is_dir() else f"{reason}{_near_run_hint(path)}"
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     if folder.seeds.is_file():
         raise RunError(
@@ -191,6 +192,14 @@ def open_folder(path: Path) -> RunFolder:
             "`flatwater resume` and `compare` take the group itself."
         )
     return folder
+
+
+def _near_run_hint(path: Path) -> str:
+    """Return ` Did you mean runs/first?` with the run of the nearest name beside the path or in ./runs, if there is."""
+    places = (path.parent, RUNS_FOLDER)
+    folders = {config.parent.name: config.parent for place in places for config in place.glob("*/config.toml")}
+    near_names = get_close_matches(path.name, folders, n=1)
+    return f" Did you mean {folders[near_names[0]]}?" if near_names else ""
 
 
 def _inner_run_hint(path: Path) -> str:

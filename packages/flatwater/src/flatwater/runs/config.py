@@ -135,7 +135,7 @@ class EpisodesRunConfig(RunConfig):
     absent: ClassVar = RunConfig.absent | explain_renamed_settings(
         total_timesteps="total_steps",
         env_kwargs="env_args",
-        verbose="quiet=True in Python, or --quiet on the command line",
+        verbose="nothing, as a run tells all it does; --quiet (quiet=True in Python) keeps it silent",
         tensorboard_log="trackers, which have tensorboard unless you name others",
     )
     place: ClassVar[str] = "env"

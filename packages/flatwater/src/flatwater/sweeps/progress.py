@@ -45,10 +45,10 @@ class RoundProgress:
         return f"{unit} {self.done:,} of {self.rounds:,}, {self.time_left()}"
 
     def time_left(self) -> str:
-        """Return a phrase: `12m left`, `almost done`, or that the time is unknown until this start has done a round."""
+        """Return a phrase: `12m left`, or that only scores are left, or that this start has done no round yet."""
         rounds_since_start = self.done - self.rounds_before
         if self.done >= self.rounds:
-            return "almost done"
+            return "only the scores are left"
         if not rounds_since_start:
             return "time left unknown yet"
         seconds_per_round = (time.monotonic() - self.began_at) / rounds_since_start

@@ -53,6 +53,8 @@ class FollowedRun:
     plan: Plan | None = None
     line: LedgerLine | None = None
     """Last line of the ledger; None before the first."""
+    measured_before: int = 0
+    """Round of the line before; the last line has the efforts of the rounds after it."""
     metrics: Record = field(default_factory=dict)
     """Numbers of the last round, by name."""
     history: dict[str, deque[float]] = field(init=False)
@@ -111,6 +113,7 @@ def read_new_lines_(run: FollowedRun) -> None:
         require_numbers(run.folder.metrics, record)
         _add_metrics_(run, record)
     for record in read_appended_records_(run.ledger_tail):
+        run.measured_before = 0 if run.line is None else run.line.round
         run.line = parse_ledger_line(record, run.folder.ledger)
         run.history["resident"].append(float(run.line.resident))
     for record in read_appended_records_(run.findings_tail):
@@ -135,7 +138,7 @@ def _forget_replaced_files_(run: FollowedRun) -> None:
         for name in run.recipe.curves.values():
             run.history[name].clear()
     if rewind_if_replaced_(run.ledger_tail):
-        run.line = None
+        run.line, run.measured_before = None, 0
         run.history["resident"].clear()
     if rewind_if_replaced_(run.findings_tail):
         run.findings.clear()

@@ -212,9 +212,15 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
 def phases_title(run: FollowedRun) -> str:
     """Return the title above the phases: seconds of the last round, and the mean of all rounds that were read.
 
-    Without times it names the round alone.
+    Without times it names the round alone. Phases of other rounds than the last, after which memory was measured, are
+    named.
     """
     title = "phases · last"
+    if run.line is not None and (run.measured_before + 1, run.line.round) != (run.done, run.done):
+        first, last = run.measured_before + 1, run.line.round
+        is_one = first == last
+        noun = run.recipe.layout.round if is_one else run.recipe.layout.rounds
+        title = f"phases of {noun} {f'{last:,}' if is_one else f'{first:,} to {last:,}'} · last"
     if not run.timed_rounds:
         return f"{title} {run.recipe.layout.round}"  # the recipe's word for a round, such as `generation`
     last_text, mean_text = _seconds_text(run.last_seconds[-1]), _seconds_text(run.mean_seconds)

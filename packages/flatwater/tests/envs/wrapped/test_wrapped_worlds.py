@@ -268,7 +268,10 @@ def test_agents_of_different_spaces_are_kinds_side_by_side() -> None:
         ("pettingzoo:..a", r"pettingzoo:\.\.a.*'\.\.a'"),
         ("forage:12", "forage, an ID of Gymnasium"),
         ("gymnasium:Nope-v0", "no environment has this name"),
-        ("gymnasium:no_such_package:Nope-v0", "no_such_package:Nope-v0 needs the module no_such_package"),
+        (
+            "gymnasium:no_such_package:Nope-v0",
+            "no_such_package:Nope-v0 needs no_such_package, .*: pip install no_such_package",
+        ),
         ("pettingzoo:no_such_module", "pettingzoo:no_such_module.*No module named"),
         ("pettingzoo:json", "pettingzoo:json: .*parallel_env"),
     ],

@@ -11,6 +11,7 @@ from flatwater.envs.names import registered_id
 from flatwater.named_imports import import_named_module
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.phrases import install_command
 
 NOISY_MODULE = "minigrid.envs.babyai.core.roomgrid_level"
 """Module that prints a line for each map that it rejects before an episode: thousands of lines in a run of `teach`."""
@@ -32,7 +33,7 @@ def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({}
             env = gymnasium.make(registered_id(name), disable_env_checker=True, **arguments)
     except ModuleNotFoundError as fault:
         raise ConfigError(
-            f"{name} needs the module {fault.name}, which is not installed: install the package that has it"
+            f"{name} needs {fault.name}, which is not installed: {install_command(fault.name)}"
         ) from fault
     except TypeError as refusal:  # where it was raised from another error, that one is shorter
         raise ConfigError(f"env_args: {refusal.__cause__ or refusal}. Give arguments that {name} takes") from refusal
