@@ -216,18 +216,17 @@ class Recorder:
         self.last_write_time = time.monotonic()
         if not rounds:
             return
-        rows = [(settled_round.number, settled_round.numbers | settled_round.logged) for settled_round in rounds]
+        rows = [(settled.number, settled.numbers | settled.logged) for settled in rounds]
         # All rows of a file in one write: a system call for each costs as much as all else about a plain round.
-        for sink in (self.metrics, *self.trackers):
-            sink.write_rounds(rows)
-        self.journal.write_rounds([(settled_round.number, settled_round.journal) for settled_round in rounds])
-        for settled_round, (round_, numbers) in zip(rounds, rows, strict=True):
-            self.table.print_row_(
-                settled_round.duration, self.memory_metrics | numbers, self.memory_text, settled_round.logged
-            )
-            self.report_round(settled_round, numbers)
+        self.metrics.write_rounds(rows)
+        for tracker in self.trackers:
+            tracker.write_rounds(rows)
+        self.journal.write_rounds([(settled.number, settled.journal) for settled in rounds])
+        for settled, (round_, numbers) in zip(rounds, rows, strict=True):
+            self.table.print_row_(settled.duration, self.memory_metrics | numbers, self.memory_text, settled.logged)
+            self.report_round(settled, numbers)
             self.report_mirror()
-            self.report_alarms(round_, settled_round.alarms)
+            self.report_alarms(round_, settled.alarms)
         self.recipe_parts.write_when_due_()
 
     def measure_memory_(self, round_: int) -> list[Alarm]:
@@ -434,7 +433,8 @@ class Recorder:
         finally:
             self.composed_run.close()
             self.contract.monitor.close()
-            for sink in (*self.trackers, *self.records):
+            sinks: list[BackgroundSink | JsonlSink] = [*self.trackers, *self.records]
+            for sink in sinks:
                 sink.close()
 
 
