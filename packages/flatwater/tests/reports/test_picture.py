@@ -16,6 +16,7 @@ from matplotlib.transforms import Bbox
 from seen_page import HOSTILE, filled_in
 from synthetic_run import make_run
 
+from flatwater.reports.metric_lines import join_equal_lines
 from flatwater.reports.picture import draw_run, paint_figure, write_picture
 from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
@@ -181,3 +182,13 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
     chart = Chart(title=name, marks=[bars, line], y=Axis(rows=[name]), x=Axis(title=name, unit=name))
     write_picture(tmp_path / "a.png", [[chart], [Grid(title=name, charts=[chart])]])
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_lines_that_lie_on_each_other_are_one_with_all_names() -> None:
+    """Four equal weights were one line under a legend of four, and looked like the last of them."""
+    points = {"a": [25.0, 25.0], "b": [25.0, 25.0], "c": [25.0, 20.0]}
+    lines = [Line(name=name, x=[1, 2], y=y, colour=f"--{name}") for name, y in points.items()]
+    assert [(line.name, line.y, line.colour) for line in join_equal_lines(lines)] == [
+        ("a, b", [25.0, 25.0], "--a"),
+        ("c", [25.0, 20.0], "--c"),
+    ]

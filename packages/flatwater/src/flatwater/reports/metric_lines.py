@@ -1,6 +1,8 @@
 """Lines of a run's metrics over the rounds, for the charts of any recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from flatwater.metrics.jsonl import finite_points
 from flatwater_watch.pages.chart import Line
@@ -52,6 +54,14 @@ def returns_lines(metrics: Metrics, trained_player: str, levels: Mapping[str, st
     if held_out_line.x:  # without a point before the first evaluation
         lines.append(held_out_line)
     return lines
+
+
+def join_equal_lines(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines, of which those with the same points are one, as it would cover the others; it has all names."""
+    equal_lines: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        equal_lines.setdefault((*line.x, *line.y), []).append(line)
+    return [replace(same[0], name=", ".join(line.name for line in same)) for same in equal_lines.values()]
 
 
 def share_lines(metrics: Metrics, titles: Mapping[str, tuple[str, str]]) -> list[Line]:

@@ -6,7 +6,7 @@ import polars as pl
 
 from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.reports.learning_charts import Sections, course_chart, update_charts
-from flatwater.reports.metric_lines import metric_line
+from flatwater.reports.metric_lines import join_equal_lines, metric_line
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
 from flatwater_trading.recipe.sections import champion_section, equity_chart, sheet_section
@@ -71,7 +71,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
     return Chart(
         title="Weights of what it held most",
         reading=f"Part of the equity in each instrument at the close of each day, in percent.{omission}",
-        marks=[
+        marks=join_equal_lines(
             Line(
                 name=name,
                 x=shown_rows["date"].to_list(),
@@ -81,7 +81,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
                 form=".1f",
             )
             for name, colour in zip(most_held, COLOURS, strict=False)
-        ],
+        ),
         x=Axis(kind="date"),
         y=Axis(unit="%", zero=True),
         height=320,
