@@ -320,7 +320,8 @@ def test_a_training_ends_with_the_commands_that_take_its_folder(
     members = "--members.size 2 --members.hidden 4 --learner.updates 3 --learner.days 20"
     run = tmp_path / "run"
     assert main(["train", "weights", "--panel", PANEL, *options.split(), *members.split(), "--run", str(run)]) == 0
-    commands = capsys.readouterr().out.splitlines()[-1].removeprefix("next").strip().split(" · ")
+    told = capsys.readouterr().out.rpartition("\nnext ")[2]  # a command a line, as they do not fit into one
+    commands = [command.strip() for command in told.replace(" · ", "\n").splitlines()]
     assert commands == [f"flatwater evaluate {run}", f"flatwater orders {run}", f"flatwater resume {run} --rounds N"]
 
 
