@@ -5,8 +5,10 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 from small_runs import entries
 
 from flatwater.cli.main import command_class, main
-from flatwater.runs.memory_contract import STOP_BUDGET_SHARE, MemoryContract
+from flatwater.runs.memory_contract import CENSUS_SHARE, STOP_BUDGET_SHARE, MemoryContract
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.recipe.run import compose
@@ -68,6 +70,20 @@ def test_what_a_recipe_left_untouched_is_owned_once_it_is_written() -> None:
     assert before < 64 << 10
     assert quarter == pytest.approx(size / 4, abs=4 << 20)
     assert (whole, full) == (size, True)
+
+
+@pytest.mark.parametrize(("saved_up", "has_slice"), [(0.02, False), (0.3, True)])
+def test_a_paced_census_waits_for_the_seconds_of_a_whole_slice(
+    tiny: list[str],
+    saved_up: float,
+    has_slice: bool,  # noqa: FBT001
+) -> None:
+    """To begin one took 0.06 CPU seconds, a tenth of all that a run of a second trained."""
+    found = contract(tiny)
+    assert found._census_seconds() == inf, "without a pace"
+    found.paced = True
+    found.monitor.cost_seconds = CENSUS_SHARE * time.process_time() - saved_up
+    assert (found._census_seconds() > 0) == has_slice
 
 
 def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
