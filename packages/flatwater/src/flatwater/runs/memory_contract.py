@@ -41,7 +41,6 @@ CENSUS_SHARE = 1 / 400
 """Share of this process's CPU seconds that readings and their censuses may take, where they are paced by time."""
 SLICE_SECONDS = 0.05
 """Least CPU seconds of a slice of a paced census: to begin one takes nearly as long. A short run takes none."""
-MIB = 1 << 20
 _WEIGHED_BYTES = MIB
 """Size from which the kernel is asked how many bytes of a leaf are in RAM. That is a system call per leaf, so
 smaller leaves count as if all of them were."""

@@ -47,7 +47,7 @@ from flatwater.state.garbage import freeze_new_objects_
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import brief_text, finding_lines
 from flatwater_watch.events.background import BackgroundSink
-from flatwater_watch.units import format_duration, short_bytes
+from flatwater_watch.units import format_duration
 
 CHECK_SECONDS = 0.05
 """Seconds between two checks of the memory in use: a check costs as much as a part of a small step."""
