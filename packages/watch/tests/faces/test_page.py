@@ -96,6 +96,14 @@ def test_the_first_figure_says_a_duration_once(unit: str, words: str) -> None:
     assert words in " ".join(see_page(summary(unit=unit)).text.split())
 
 
+def test_growth_that_is_over_needs_no_explanation() -> None:
+    outcome = {"state": "settled", "bytes": 96 * MIB, "known": [], "next": [], "holders": "train.tile (full)"}
+    text = " ".join(see_page(summary(outcome=outcome)).text.split())
+    assert "grown 96 MiBat the beginning" in text
+    assert "since: most of it is in train.tile (full)." in text
+    assert "explained" not in text
+
+
 def test_every_part_is_there_and_every_chart_is_what_plotly_takes() -> None:
     found = see_page(summary(finding()))
     assert found.titles == PARTS

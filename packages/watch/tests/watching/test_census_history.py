@@ -11,14 +11,17 @@ from watched import GROWING, MIB, rate_of, rows
 from flatwater_watch.agent.census_history import (
     MAXIMUM_CENSUSES,
     CensusHistory,
+    HeldGrowth,
+    OwnerSize,
     filled_bytes,
     has_stopped,
+    held_growth,
     measure_growth,
     record_census_,
 )
 from flatwater_watch.agent.conclusion import decide_outcome
-from flatwater_watch.agent.growth import Sample, choose_scale, late_growth
-from flatwater_watch.agent.summary import judge_causes, select_growing_causes
+from flatwater_watch.agent.growth import Sample, choose_scale, explained_share, late_growth
+from flatwater_watch.agent.summary import build_summary, judge_causes, select_growing_causes
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census, Holding
 
@@ -283,6 +286,29 @@ def test_growth_in_a_container_that_is_full_is_no_open_question() -> None:
     assert kept_bytes == pytest.approx(64 * MIB, rel=0.1), "since warm-up"
     assert decide_outcome(samples, [], 0.0).state == "unexplained"
     assert decide_outcome(samples, [], 0.0, filled_bytes=kept_bytes).state == "settled"
+    summary = build_summary(
+        samples, [], unit=None, counts=samples[-1].counts, unread={}, seconds=80.0, filled_bytes=kept_bytes,
+        held_growth=held_growth([bounded], marks),
+    )  # fmt: skip
+    assert (summary["explained_share"], summary["outcome"]["holders"]) == (1.0, f"{OWNER} (full)")
+
+
+def test_growth_beside_a_full_container_is_explained_by_both() -> None:
+    samples = rows([(400 + 2 * clock) * MIB for clock in range(81)], steps_each=1)
+    assert explained_share(samples, [], filled_bytes=64 * MIB) == pytest.approx(0.5)
+
+
+def test_roots_hold_what_came_where_no_cause_is_known() -> None:
+    """A table that was loaded in a moment; and a census as the program ended, which found it empty."""
+    marks = history_of([4, 20, 40], lambda clock: 60 * MIB if clock > 4 else MIB)
+    record_census_(marks, 60, census())
+    assert held_growth([], marks)[0].bytes == 59 * MIB
+    marks.has_ended = True
+    inner = replace(GROWING, owner=f"{OWNER}.rows")
+    for (_, holdings), size in zip(marks.censuses, (0, 50, 50, 0), strict=True):
+        holdings[inner.owner] = OwnerSize(0, size * MIB)  # type: ignore[index]
+    assert held_growth([], marks) == [HeldGrowth(OWNER, 59 * MIB, is_full=False)]
+    assert [growth.bytes for growth in held_growth([GROWING, inner], marks)] == [50 * MIB, 9 * MIB], "each once"
 
 
 def test_without_two_censuses_nothing_is_measured() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import GROWING, LEAK, MIB, rate_of, rows
 
+from flatwater_watch.agent.census_history import HeldGrowth
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import explained_share
 from flatwater_watch.agent.open_causes import drop_native_in_roots
@@ -226,6 +227,7 @@ def test_a_build_fails_on_what_does_not_end() -> None:
         ({"state": "odd", "bytes": 0, "known": [], "next": []}, ValueError),
         ({"state": "flat", "bytes": "0", "known": [], "next": []}, TypeError),
         ({"state": "flat", "bytes": 0, "known": [1], "next": []}, TypeError),
+        ({"state": "settled", "bytes": 0, "known": [], "next": [], "holders": 1}, TypeError),
         ({"state": "flat"}, KeyError),
     ],
 )
@@ -248,6 +250,27 @@ def test_the_terminal_reads_the_state() -> None:
         "  try     run it longer.",
         "          try memray.",
     ]
+
+
+def test_growth_that_is_over_is_said_once_with_its_holders() -> None:
+    """An LRU cache of 80 MiB that was full after a tenth of the run."""
+    samples = rows([100 * MIB] * 4 + [180 * MIB] * 36)
+    full, level = HeldGrowth("train.tile", 50 * MIB, is_full=True), HeldGrowth("train.TABLE", 25 * MIB, is_full=False)
+    assert decide_outcome(samples, [], 1.0, held_growth=[level]).holders == "", "less than half"
+    both = decide_outcome(samples, [], 1.0, held_growth=[full._replace(bytes=30 * MIB), level])
+    assert both.holders == "train.tile (full), train.TABLE (no longer grows)"
+    outcome = decide_outcome(samples, [], 1.0, held_growth=[full, level])
+    assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+    summary: dict[str, Any] = {
+        "unit": "second", "steps": 5, "seconds": 5.0, "readings": 40, "resident_growth_bytes": 0,
+        "explained_share": 1.0, "cost": {"cpu_share": 0.0, "bytes": 0}, "findings": [], "unseen": [],
+        "outcome": outcome.to_json(),
+    }  # fmt: skip
+    head, _, *rest = terminal_lines(summary)
+    assert head == "flatwater: nothing grows any more · 5 seconds · cost 0.0% CPU, 0 B"
+    assert " ".join(line.strip() for line in rest) == (
+        "Memory grew by 80.00 MiB at the beginning, and by next to nothing since: most of it is in train.tile (full)."
+    )
 
 
 def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:

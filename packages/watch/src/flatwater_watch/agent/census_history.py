@@ -37,6 +37,15 @@ class OwnerSize(NamedTuple):
     """Whether no other holding holds it."""
 
 
+class HeldGrowth(NamedTuple):
+    """The growth of a container from the first census to the newest that the program's end cannot have emptied."""
+
+    path: str
+    bytes: float
+    is_full: bool
+    """Whether it was at its bound at a census, and has hardly gained bytes since."""
+
+
 class ItemCount(NamedTuple):
     """A number of items that all censuses of a stretch of steps found at one path."""
 
@@ -109,8 +118,7 @@ def measure_growth(
     """
     if not cause.holders or cause.outside or cause.drift.per_step <= 0:  # drift: the rate at which it was found
         return None
-    inner_owners = [owner for owner in owners if owner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
-    owner_sizes, own_bytes = _owner_sizes(history, cause.owner, inner_owners)
+    owner_sizes, own_bytes = _owner_sizes(history, cause.owner, owners)
     steps = [size.step for size in owner_sizes]
     rate = _recent_rate(steps, own_bytes) if len(steps) > 1 else 0.0
     if rate == 0:
@@ -207,6 +215,19 @@ def filled_bytes(causes: Sequence[Evidence], history: CensusHistory, samples: Se
     return round(min(1.0, full_share) * max(0, growth_bytes(samples)))
 
 
+def held_growth(causes: Sequence[Evidence], history: CensusHistory) -> list[HeldGrowth]:
+    """Return the growth of the owners among the causes, or of the roots if there is none, most bytes first."""
+    full_owners = {cause.owner for cause in causes if is_full(history, cause)}
+    roots = (path for _, holdings in history.censuses for path, size in holdings.items() if size.is_root)
+    paths = list(dict.fromkeys([cause.owner for cause in causes if cause.holders] or roots))
+    growth = []
+    for path in paths:
+        _, own_bytes = _owner_sizes(history, path, paths)
+        if own_bytes:
+            growth.append(HeldGrowth(path, own_bytes[-1] - own_bytes[0], path in full_owners))
+    return sorted(growth, key=lambda one: -one.bytes)
+
+
 def fallen_bytes(history: CensusHistory, owners: Sequence[str]) -> int:
     """Return the bytes that roots without an owner lost from the middle third of the steps to the last third.
 
@@ -286,13 +307,14 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
 
 
 def _owner_sizes(
-    history: CensusHistory, owner: str, inner_owners: Sequence[str] = ()
+    history: CensusHistory, owner: str, owners: Iterable[str] = ()
 ) -> tuple[list[OwnerSize], list[float]]:
-    """Return the size of an owner at each census, and for each its own bytes, without those of owners within it.
+    """Return the size of an owner at each census, and for each its own bytes, without those of `owners` within it.
 
     The owner has 0 bytes before the first census that finds it. A later census is left out if it misses the owner, if
     it read the owner at the same step as the census before, or if it was taken as the program ended and finds less.
     """
+    inner_owners = [other for other in owners if other != owner and lies_below_root(other, owner)]
     owner_sizes: list[OwnerSize] = []
     own_bytes: list[float] = []
     was_present = False

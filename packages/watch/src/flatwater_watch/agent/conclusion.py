@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from flatwater_watch.agent.census_history import HeldGrowth
 from flatwater_watch.agent.growth import Sample, grew_in_last_half, growth_bytes, samples_after_warm_up
 from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.evidence import Evidence
@@ -34,6 +35,7 @@ def decide_outcome(
     refilled_paths: Iterable[str] = (),
     unsure_causes: Sequence[Evidence] = (),
     filled_bytes: int = 0,
+    held_growth: Sequence[HeldGrowth] = (),
 ) -> Outcome:
     """Return the outcome of a watch: its state, and sentences and advice on growth without a cause.
 
@@ -42,13 +44,14 @@ def decide_outcome(
     Args:
         samples: all readings.
         findings: all findings.
-        explained_share: share of the growth that has a cause, 0 to 1.
+        explained_share: share of the growth that has a cause or is in full containers, 0 to 1.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes; they may have stopped growing.
         garbage: cyclic garbage that is freed soon; None without any.
         refilled_paths: paths of containers that are emptied again and again.
         unsure_causes: causes that are not reported as findings, as memory has grown by little.
         filled_bytes: bytes gained in containers that are full by now.
+        held_growth: growth of containers by the censuses, largest first.
     """
     if not samples:
         return Outcome("unread")
@@ -56,9 +59,9 @@ def decide_outcome(
     if findings or garbage:
         open_bytes = round((1 - explained_share) * growth_bytes(samples))
     else:  # `explained_share` counts freed memory too, which makes no finding: here only pages of files are taken off
-        open_bytes = _growth_without_files(samples)
-    # Garbage that the next collection frees is not an open question, however much of it there is; nor is what is full.
-    open_bytes -= min(open_bytes, garbage_bytes + filled_bytes)
+        open_bytes = _growth_without_files(samples) - filled_bytes
+    # Garbage that the next collection frees is not an open question, however much of it there is.
+    open_bytes = max(0, open_bytes - garbage_bytes)
     notes = (*garbage_notes, *_unsure_sentences(unsure_causes))
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         lead_advice = _lead_advice(leads, findings, open_bytes)
@@ -71,8 +74,19 @@ def decide_outcome(
         return Outcome("grows")
     kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes  # since the first reading
     if kept_bytes >= ENDING.open_bytes:
-        return Outcome("settled", bytes=kept_bytes, known=notes)
+        return Outcome("settled", bytes=kept_bytes, known=notes, holders=_main_holders(held_growth, kept_bytes))
     return Outcome("flat", known=notes)
+
+
+def _main_holders(held_growth: Sequence[HeldGrowth], kept_bytes: int) -> str:
+    """Return the fewest containers that hold most of the bytes, each with its state; empty if all hold too little."""
+    texts, missing_bytes = [], ENDING.minimum_owned_share * kept_bytes
+    for growth in held_growth:
+        texts.append(f"{growth.path} ({'full' if growth.is_full else 'no longer grows'})")
+        missing_bytes -= growth.bytes
+        if missing_bytes <= 0:
+            return ", ".join(texts)
+    return ""
 
 
 def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], open_bytes: int) -> list[str]:

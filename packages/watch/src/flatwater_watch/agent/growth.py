@@ -394,8 +394,10 @@ def growth_rate(samples: Sequence[Sample]) -> float:
     return (last.resident - first.resident) / steps if steps > 0 else 0.0
 
 
-def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> float:
+def explained_share(samples: Sequence[Sample], findings: Iterable[Finding], filled_bytes: int = 0) -> float:
     """Return the share of the growth, 0 to 1, that has a cause: findings, freed memory, files, arrays being filled.
+
+    `filled_bytes`, those gained in containers that are full by now, count as well.
 
     It is 1 if the growth is too small to be told from noise.
     """
@@ -409,6 +411,6 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     owned_share = sum(finding.share for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
     freed_bytes = max(0, (last.free or 0) - (first.free or 0))
     mapped_bytes = max(0, last.file_mapped - first.file_mapped)
-    filled_bytes = max(0, last.owned_bytes - first.owned_bytes)  # arrays of a known size
-    explained_bytes = owned_share * grown_bytes + freed_bytes + mapped_bytes + filled_bytes
+    array_bytes = max(0, last.owned_bytes - first.owned_bytes)  # of a known size
+    explained_bytes = owned_share * grown_bytes + freed_bytes + mapped_bytes + array_bytes + filled_bytes
     return min(1.0, explained_bytes / grown_bytes)

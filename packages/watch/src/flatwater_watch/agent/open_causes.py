@@ -48,7 +48,8 @@ def find_open_causes(
         Evidence on garbage that waits for the collector, or on native memory. If there is none, also the roots that
         hold more than at the beginning, each with the bytes gained: they are leads, which prove nothing.
     """
-    outcome = decide_outcome(samples, findings, explained_share(samples, findings), filled_bytes=filled_bytes)
+    share = explained_share(samples, findings, filled_bytes)
+    outcome = decide_outcome(samples, findings, share, filled_bytes=filled_bytes)
     if not outcome.next:  # without advice: all growth is explained, or has stopped
         return judge_collections(samples, findings, sawtooth, is_growing=False), []
     steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step

@@ -41,6 +41,8 @@ class Outcome:
     """Sentences on the kinds of memory that the growth is and is not, and on the places that were searched."""
     next: tuple[str, ...] = ()
     """Advice on the next steps, most promising first."""
+    holders: str = ""
+    """Containers that hold most of the growth in the state `settled`; empty if no census saw them."""
 
     def first_words(self, findings: int) -> str:
         """Return the first words of a report with a number of findings."""
@@ -54,7 +56,8 @@ class Outcome:
         In the state `settled` the sentence is on growth at the beginning.
         """
         if self.state == "settled":
-            return f"Memory grew by {format_bytes(self.bytes)} at the beginning, and by next to nothing since."
+            holders = f": most of it is in {self.holders}" if self.holders else ""
+            return f"Memory grew by {format_bytes(self.bytes)} at the beginning, and by next to nothing since{holders}."
         if self.bytes == 0:
             return ""
         addition = "" if self.state == "unexplained" else " more than the findings explain"
@@ -73,14 +76,14 @@ class Outcome:
             TypeError: a value is of another kind.
             ValueError: a word is unknown.
         """
-        state, size = record["state"], record["bytes"]
+        state, size, holders = record["state"], record["bytes"], record.get("holders", "")
         if state not in get_args(State):
             raise ValueError(f"outcome = {state!r}: expected one of {', '.join(get_args(State))}")
-        sentences = (*record["known"], *record["next"])
+        sentences = (*record["known"], *record["next"], holders)
         # A bool is an int to Python, and must not pass for a number of bytes.
         if isinstance(size, bool) or not isinstance(size, int) or not all(isinstance(text, str) for text in sentences):
             raise TypeError(f"{record!r}: expected a whole number of bytes, and known and next as lists of texts")
-        return cls(state, size, tuple(record["known"]), tuple(record["next"]))
+        return cls(state, size, tuple(record["known"]), tuple(record["next"]), holders)
 
 
 def split_by_share(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":

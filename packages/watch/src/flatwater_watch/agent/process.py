@@ -13,7 +13,13 @@ from flatwater_watch.agent import growth, open_causes, summary
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.budget import Budget
-from flatwater_watch.agent.census_history import CensusHistory, filled_bytes, newest_owner_sizes, record_census_
+from flatwater_watch.agent.census_history import (
+    CensusHistory,
+    filled_bytes,
+    held_growth,
+    newest_owner_sizes,
+    record_census_,
+)
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_arrays_
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, has_main_returned, take_reading_
@@ -441,6 +447,7 @@ class ProcessWatch:
             refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied_paths),
             known_causes=self._monitor.evidence(),
             filled_bytes=self._filled_bytes,
+            held_growth=held_growth(self._monitor.evidence(), self._census_history),
             seconds=max(0.0, monotonic() - self._schedule.began),
         )
         cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0

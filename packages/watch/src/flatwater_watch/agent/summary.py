@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flatwater_watch.agent.census_history import (
     CensusHistory,
+    HeldGrowth,
     fallen_bytes,
     has_no_new_items,
     has_stopped,
@@ -195,6 +196,7 @@ def build_summary(
     refilled_paths: Iterable[str] = (),
     known_causes: Sequence[Evidence] = (),
     filled_bytes: int = 0,
+    held_growth: Sequence[HeldGrowth] = (),
 ) -> dict[str, Any]:
     """Return the JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
@@ -203,7 +205,20 @@ def build_summary(
     """
     scale = choose_scale(samples, unit) if samples else Scale(unit="second", per_unit=1.0, step=0, units=0)
     # Workers are left out, as their memory is no part of this process's growth.
-    share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
+    own_findings = [finding for finding in findings if finding.owner != WORKERS_OWNER]
+    share = explained_share(samples, own_findings, filled_bytes)
+    outcome = decide_outcome(
+        samples,
+        findings,
+        share,
+        censuses=censuses,
+        leads=leads,
+        garbage=garbage,
+        refilled_paths=refilled_paths,
+        unsure_causes=_unsure_causes(known_causes, findings, samples),
+        filled_bytes=filled_bytes,
+        held_growth=held_growth,
+    )
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
@@ -211,18 +226,9 @@ def build_summary(
         "readings": len(samples),
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth_bytes(samples),
-        "explained_share": round(share, 4),
-        "outcome": decide_outcome(
-            samples,
-            findings,
-            share,
-            censuses=censuses,
-            leads=leads,
-            garbage=garbage,
-            refilled_paths=refilled_paths,
-            unsure_causes=_unsure_causes(known_causes, findings, samples),
-            filled_bytes=filled_bytes,
-        ).to_json(),
+        # Of growth that is over, nothing is left to explain.
+        "explained_share": 1.0 if outcome.state == "settled" else round(share, 4),
+        "outcome": outcome.to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),
         "series": _reading_columns(samples, scale.unit),

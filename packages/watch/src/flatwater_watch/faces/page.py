@@ -114,8 +114,11 @@ def _figure_tiles(watch: WatchResult) -> Iterator[Tile]:
     # Not the last value: at its very end a program has often freed everything.
     highest = max(watch.series.resident, default=watch.resident)
     yield Tile("resident", short_bytes(highest), "at its highest")
-    yield Tile("grown", short_bytes(watch.grown), "since warm-up")
-    yield _explained_tile(watch)
+    if watch.outcome.state == "settled":
+        yield Tile("grown", short_bytes(watch.outcome.bytes), "at the beginning")
+    else:
+        yield Tile("grown", short_bytes(watch.grown), "since warm-up")
+        yield _explained_tile(watch)
     yield _findings_tile(watch)
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 

@@ -80,9 +80,10 @@ def _small_findings_row(findings: Sequence[Finding]) -> str:
 
 def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
     """Yield the lines on growth without a cause, with known facts and advice."""
-    if outcome.unexplained_growth_sentence():
+    if sentence := outcome.unexplained_growth_sentence():
+        label = "" if outcome.state == "settled" else "open: "
         yield ""
-        yield from textwrap.wrap(f"open: {outcome.unexplained_growth_sentence()}", WIDTH, subsequent_indent="  ")
+        yield from textwrap.wrap(f"{label}{sentence}", WIDTH, subsequent_indent="  ")
     for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
         for number, sentence in enumerate(sentences):
             indent = (label if number == 0 else "").ljust(LABEL_WIDTH)
@@ -92,7 +93,8 @@ def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
 def summary_head(summary: dict[str, Any]) -> list[str]:
     """Return the first lines: the largest finding with its instruction, then figures of the run and of the watch."""
     findings = [Finding.from_json(record) for record in summary["findings"]]
-    first_words = Outcome.from_json(summary["outcome"]).first_words(findings=len(findings))
+    outcome = Outcome.from_json(summary["outcome"])
+    first_words = outcome.first_words(findings=len(findings))
     if not summary["readings"]:
         return [f"flatwater: {first_words}"]
     unit = summary["unit"]
@@ -103,9 +105,11 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     explained_phrase = f"{findings_share + kept_share:.0%} explained"
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
         explained_phrase = f"{findings_share:.0%} found, {kept_share:.0%} freed memory and files"
-    growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained_phrase}"
+    growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained_phrase} · "
+    if outcome.state == "settled":
+        growth = ""  # the sentence below has it
     cost = f"cost {cost_time(summary['cost'], summary['seconds'])}, {format_bytes(summary['cost']['bytes'])}"
-    figures = f"{first_words} · {steps}{duration} · {growth} · {cost}"
+    figures = f"{first_words} · {steps}{duration} · {growth}{cost}"
     if not findings:
         return [f"flatwater: {figures}"]
     return [*wrap_text("flatwater: ", brief_text(findings[0]), "  "), figures]
