@@ -305,8 +305,8 @@ def test_roots_hold_what_came_where_no_cause_is_known() -> None:
     assert held_growth([], marks)[0].bytes == 59 * MIB
     marks.has_ended = True
     inner = replace(GROWING, owner=f"{OWNER}.rows")
-    for (_, holdings), size in zip(marks.censuses, (0, 50, 50, 0), strict=True):
-        holdings[inner.owner] = OwnerSize(0, size * MIB)  # type: ignore[index]
+    for (step, holdings), size in zip(marks.censuses, (0, 50, 50, 0), strict=True):
+        holdings[inner.owner] = OwnerSize(step, size * MIB)  # type: ignore[index]
     assert held_growth([], marks) == [HeldGrowth(OWNER, 59 * MIB, is_full=False)]
     assert [growth.bytes for growth in held_growth([GROWING, inner], marks)] == [50 * MIB, 9 * MIB], "each once"
 

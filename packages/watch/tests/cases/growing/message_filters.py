@@ -30,10 +30,10 @@ class Gateway:
         self.passed = 0
 
     def handle(self, message):
-        instance = Instance(self.store, self.module, [])
+        instance = Instance(self.store, self.module, [])  # <- or here
         exports = instance.exports(self.store)
-        exports["memory"].write(self.store, message, 0)
-        if exports["score"](self.store, len(message)) % 3:  # <- here
+        exports["memory"].write(self.store, message, 0)  # <- here
+        if exports["score"](self.store, len(message)) % 3:
             self.passed += 1
 
 
