@@ -264,6 +264,24 @@ def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
     assert told.owner == "train.EVENTS", "names that begin alike are no holder"
 
 
+def test_containers_that_one_call_of_their_holder_empties_are_one_finding() -> None:
+    """The lists of an `Accelerator`, filled by three lines of the program."""
+    lines = (MADE, replace(MADE, line=32), None)
+    advice = "Call `EVENTS.clear()` when this is done with."
+    parts = [
+        handlers(f".{name}", made_at=line, advice=advice, holders=("train.py, global EVENTS", f"list of {line}"))
+        for name, line in zip(("models", "optimizers", "loaders"), lines, strict=True)
+    ]
+    (told,) = merge_related_causes(parts)
+    assert (told.owner, told.advice, told.made_at) == ("train.EVENTS", advice, MADE)
+    assert told.what == "30 × closure of _handler, in models; more in optimizers, loaders"
+    other = replace(parts[2], owner="train.OTHERS.loaders")
+    assert merge_related_causes([parts[0], other]) == [parts[0], other], "another holder"
+    for changes in ({"advice": "Call `EVENTS.loaders.pop()`."}, {"verdict": "cache"}, {"outside": True}):
+        changed: list[Evidence] = [parts[0], replace(parts[2], **changes)]  # type: ignore[arg-type]
+        assert merge_related_causes(changed) == changed
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -253,8 +253,9 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
 def merge_related_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """Return the causes, largest share first; those that one change of the program would mend are merged.
 
-    Merged are arrays of one buffer that are being filled, and containers below one root into which one line puts
-    objects of one kind; other causes if verdict and owner are equal. Containers within each other are never merged.
+    Merged are arrays of one buffer that are being filled, containers that one call of their holder empties, and
+    containers below one root into which one line puts objects of one kind; other causes if verdict and owner are equal.
+    Containers within each other are never merged.
     """
     causes_by_key: dict[Hashable, list[Evidence]] = {}
     for cause in sort_causes(causes):
@@ -266,6 +267,10 @@ def _cause_key(cause: Evidence) -> Hashable:
     """Return the key by which evidence is grouped: it is equal for causes that are merged."""
     if cause.verdict == "filling" and not cause.holders:  # an array that the program declares
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
+    holder = "".join(_HOP.findall(cause.owner)[:-1])
+    holder_name = re.split(r"[.: ]", holder)[-1]
+    if cause.verdict == "leak" and holder_name and f"{holder_name}." in (cause.advice or ""):
+        return cause.verdict, holder, cause.advice, cause.outside
     # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
@@ -327,9 +332,12 @@ def _merge_filling(buffer: str, causes: Sequence[Evidence]) -> Evidence:
 
 
 def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:
-    """Merge the leaks of one line into several containers below a holder; the new content names the containers."""
+    """Merge the leaks into several containers below a holder; the new content names the containers."""
     names = [cause.owner.removeprefix(holder).removeprefix(".") for cause in causes]
-    what = f"{causes[0].newest_contents.what}, in {names[0]}; the same line fills {', '.join(names[1:])}"
+    others = ", ".join(names[1:])
+    are_of_one_line = all(cause.made_at == causes[0].made_at for cause in causes)
+    others_phrase = "the same line fills" if are_of_one_line else "more in"
+    what = f"{causes[0].newest_contents.what}, in {names[0]}; {others_phrase} {others}"
     object_count = sum(cause.newest_contents.objects for cause in causes)
     return _merge_evidence(holder, causes, object_count, what)
 
