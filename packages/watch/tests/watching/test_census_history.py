@@ -204,6 +204,10 @@ def test_a_window_that_is_full_does_not_grow_though_it_swings(phase: int, last_s
     record_census_(marks, 80, census(KEPT=round(last_share * 30 * MIB)))
     slow = replace(GROWING, drift=rate_of(MIB / 20))
     assert select_growing_causes([slow], samples, {OWNER: 10}, marks) == []
+    balanced_anew = history_of((1, 5, 10, 20), size)  # nodes of a tree
+    for clock in (30, 55, 80):
+        record_census_(balanced_anew, clock, census(OTHER=30 * MIB))
+    assert select_growing_causes([slow], samples, {OWNER: 10}, balanced_anew) == []
     swinging = rows([400 * MIB + clock * MIB // 2 + (clock + phase) % 4 * MIB for clock in range(81)], steps_each=1)
     assert select_growing_causes([slow], swinging, {OWNER: 10}, history_of(range(1, 81, 8), stairs)) != []
 

@@ -177,8 +177,12 @@ def has_no_new_items(history: CensusHistory, owner: str) -> bool:
 def is_level_late(history: CensusHistory, owner: str) -> bool:
     """Return whether an owner gained less in the last third of the boundaries between its censuses than its mean pace.
 
-    Less is `ENDING.minimum_remaining_rate_share` of it, in bytes and in items.
+    Less is `ENDING.minimum_remaining_rate_share` of it, in bytes and in items. An owner that the newest census does not
+    find, such as a node of a tree that is balanced anew, is level too.
     """
+    complete_censuses = history.censuses[: len(history.censuses) - history.has_ended]
+    if complete_censuses and owner not in complete_censuses[-1][1]:
+        return True
     sizes, _ = _owner_sizes(history, owner)
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
