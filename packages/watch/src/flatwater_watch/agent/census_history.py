@@ -310,9 +310,7 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
     return samples[min(index, len(samples) - 1)].resident
 
 
-def _owner_sizes(
-    history: CensusHistory, owner: str, owners: Iterable[str] = ()
-) -> tuple[list[OwnerSize], list[float]]:
+def _owner_sizes(history: CensusHistory, owner: str, owners: Iterable[str] = ()) -> tuple[list[OwnerSize], list[float]]:
     """Return the size of an owner at each census, and for each its own bytes, without those of `owners` within it.
 
     The owner has 0 bytes before the first census that finds it. A later census is left out if it misses the owner, if
