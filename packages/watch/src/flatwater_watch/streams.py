@@ -76,7 +76,10 @@ class TrackedStdout(io.TextIOWrapper):
 
 @contextmanager
 def track_stdout() -> Iterator[None]:
-    """Put a `TrackedStdout` on the same file in the place of stdout, for the block; not in a notebook."""
+    """Replace stdout during the block by a `TrackedStdout` on the same file, which remembers an error of writing.
+
+    A notebook's stream stays as it is.
+    """
     stdout = sys.stdout
     if not isinstance(stdout, io.TextIOWrapper):  # the stream of a notebook
         yield

@@ -15,7 +15,7 @@ from seen_page import HOSTILE, Seen, charts, colours, filled_in
 
 from flatwater.cli.main import main
 from flatwater_watch.agent.spool import unwatched_summary
-from flatwater_watch.faces.page import forecast_end, watch_page
+from flatwater_watch.faces.page import forecast_memory_end, watch_page
 from flatwater_watch.faces.watch_result import parse_watch_result
 
 MIB = 1 << 20
@@ -172,7 +172,7 @@ def test_the_kinds_together_change_by_what_is_told_as_growth() -> None:
 def test_the_forecast_goes_to_the_limit_where_it_is_near() -> None:
     now = PACE * (READINGS - 1)
     near = summary(finding(limit_bytes=700 * MIB, limit_step=80))
-    assert forecast_end(parse_watch_result(near)) == (pytest.approx(now + 30 * PACE), 700 * MIB, 80)
+    assert forecast_memory_end(parse_watch_result(near)) == (pytest.approx(now + 30 * PACE), 700 * MIB, 80)
     line, level = charts(see_page(near))[0]["data"][1:]
     assert (line["x"], line["y"]) == ([now, now + 30 * PACE], [496, 700])
     assert level["y"] == [700, 700]
@@ -184,7 +184,7 @@ def test_a_limit_far_away_is_told_in_words_and_the_line_points_to_it() -> None:
     resident = charts(see_page(far))[0]
     assert [trace["meta"] for trace in resident["data"]] == ["resident", "forecast"]
     (x0, x1), (y0, y1) = resident["data"][1]["x"], resident["data"][1]["y"]
-    at, limit, _ = forecast_end(parse_watch_result(far)) or (0, 0, 0)
+    at, limit, _ = forecast_memory_end(parse_watch_result(far)) or (0, 0, 0)
     assert (y1 - y0) / (x1 - x0) == pytest.approx((limit / MIB - y0) / (at - x0))
     assert x1 < 1.5 * x0
     assert resident["layout"]["yaxis"]["range"][1] < 2 * y0
@@ -247,7 +247,7 @@ def test_a_program_of_which_nothing_was_seen_has_a_page() -> None:
 def test_a_single_reading_and_a_result_without_series_have_a_page() -> None:
     one = summary(finding(limit_step=60), readings=1, steps=1)
     one["series"] = {name: column[:1] for name, column in one["series"].items()}
-    assert forecast_end(parse_watch_result(one)) is None
+    assert forecast_memory_end(parse_watch_result(one)) is None
     for chart in charts(see_page(one)):
         go.Figure(filled_in(chart))
     before = summary(finding())

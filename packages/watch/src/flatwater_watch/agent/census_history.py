@@ -1,4 +1,4 @@
-"""The sizes of owners in all censuses, and the growth rate of an owner over them.
+"""The sizes of owners over the censuses of a run, and what they show: growth, a stop, a full container, a fall.
 
 The two censuses that identified an owner are too close in time for a rate.
 """

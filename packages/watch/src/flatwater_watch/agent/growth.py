@@ -330,7 +330,8 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     """Return whether the last reading was taken during teardown, so that it says nothing about the loop before."""
     if len(samples) <= ENDING.minimum_readings_since_finding:  # too few to show what the loop gained before
         return False
-    # Resident bytes do not show it: the allocator may keep freed memory. So the unaccounted bytes are compared.
+    # Unaccounted bytes (resident, less files, declared state and the allocator's free memory) fall when objects are
+    # freed, even if the allocator keeps the pages, and resident bytes stay.
     previous, last = samples[-2].reading, samples[-1].reading
     earlier_bytes = previous.unaccounted_with_children
     grown_bytes = earlier_bytes - samples_after_warm_up(samples)[0].reading.unaccounted_with_children

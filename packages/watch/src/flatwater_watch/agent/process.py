@@ -244,10 +244,10 @@ class ProcessWatch:
         if thread_seconds() - start_cpu_seconds > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
         paid_seconds = thread_seconds() - start_cpu_seconds
-        self._schedule_next_(reading, paid_seconds, census_was_under_way=census_was_under_way)
+        self._schedule_next_reading_(reading, paid_seconds, census_was_under_way=census_was_under_way)
         self._write_spool_if_due(self._last_read_time, at_once=bool(new_findings))
         cost = thread_seconds() - start_cpu_seconds
-        self._budget.spent_seconds += cost - paid_seconds  # `_schedule_next_` has paid the others
+        self._budget.spent_seconds += cost - paid_seconds  # `_schedule_next_reading_` has paid the others
         self._budget.cpu_at_last_payment = process_seconds()
         if was_tracing or reading.rates:  # traced steps are slower; and a rate that was read is not measured again
             self._rates.restart_(reading.step)
@@ -270,13 +270,14 @@ class ProcessWatch:
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
         return new_findings
 
-    def _schedule_next_(self, reading: Reading, cpu_seconds: float, *, census_was_under_way: bool) -> None:
+    def _schedule_next_reading_(self, reading: Reading, cpu_seconds: float, *, census_was_under_way: bool) -> None:
         """Set the times and kinds of boundaries of the next reading and the checks before it.
 
         `census_was_under_way` is of the time before the judgement, which may have ended the census.
         """
         monitor, now = self._monitor, monotonic()
         self._last_read_time = now
+        program_cpu_seconds = process_seconds() - self._cpu_at_start - self._budget.spent_seconds
         is_taking_census = census_was_under_way or monitor.censuses.is_under_way
         is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not is_taking_census
         schedule.schedule_next_(
@@ -287,10 +288,12 @@ class ProcessWatch:
             is_investigating=monitor.is_investigating,
             is_taking_census=is_taking_census,
             is_tracing=monitor.is_tracing,
-            quiet_cpu=process_seconds() - self._cpu_at_start - self._budget.spent_seconds if is_quiet else None,
+            quiet_cpu=program_cpu_seconds if is_quiet else None,
         )
+        # Between readings, a rise of RSS above the recent peak brings the next reading forward.
         self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
+        # Ticks continue a census under way, or else check whether containers that were found have been emptied.
         self._census_kind = TICK if monitor.censuses.is_under_way or monitor.reset_tracker.has_containers else None
 
     def _step_now(self) -> int:

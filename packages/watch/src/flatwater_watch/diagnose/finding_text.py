@@ -68,13 +68,13 @@ def split_advice(advice: str) -> tuple[str, str]:
 
 def _owner_words(finding: Finding) -> str:
     """Return the owner; "agent.rows of learn()" for the path "learn() in train.py: agent.rows" of a local variable."""
+    # Only the path of a local variable has a colon with a blank: `function() in file.py: name`.
     place, is_local, name = finding.owner.rpartition(": ")
     function, _, file = place.rpartition(" in ")
     if not (is_local and function):
         return _inside_words(finding) + finding.owner
-    # The line, which follows in the sentence, names the file.
-    is_known_file = finding.made_at is not None and file_name(finding.made_at.file) == file
-    return f"{_inside_words(finding)}{name} of {function if is_known_file else place}"
+    sentence_names_file = finding.made_at is not None and file_name(finding.made_at.file) == file  # by its line
+    return f"{_inside_words(finding)}{name} of {function if sentence_names_file else place}"
 
 
 def _inside_words(finding: Finding) -> str:

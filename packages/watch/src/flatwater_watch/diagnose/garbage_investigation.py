@@ -125,14 +125,14 @@ def _grows_beyond_backlog_(
 
 
 def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
-    """Record garbage that is enough for the growth: as a suspect, with its line, and for a trace that looks for it."""
+    """Record garbage that is large enough to explain the growth, with its line, and set up the trace that seeks it."""
     if garbage.is_suspect:
         case.suspected_garbage = garbage
     if garbage.made_at is not None:
         case.lines[GARBAGE_OWNER] = garbage.made_at
     case.bytes_per_garbage_object = garbage.bytes_per_object
-    # So that a trace for the garbage counts as a try, and follows Python's allocations instead of tensors.
-    case.first_owner_grew, case.contains_tensors = True, False
+    case.first_owner_grew = True  # else the trace would not count as a try
+    case.contains_tensors = False  # so that the trace follows Python's allocations, not tensors
 
 
 def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_bytes: float, steps: int) -> Evidence:

@@ -346,12 +346,12 @@ def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
 
 
 def _class_of_root(module: str, root: str) -> type | None:
-    """Return the class whose attribute a root is: `Register` for "luigi.task.Register.cache"; None for a global."""
+    """Return the innermost class in a root's path: `Register` for "luigi.task.Register.cache"; None for a global."""
     namespace: Mapping[str, Any] = module_namespace(module) or {}
     kind: type | None = None
     for name in root.removeprefix(f"{module}.").split(".")[:-1]:
         found: Any = namespace.get(name)
-        if not issubclass(type(found), type):
+        if not issubclass(type(found), type):  # not `isinstance`: it may run the object's own `__class__`
             return None
         kind, namespace = found, class_dict(found)
     return kind

@@ -124,7 +124,7 @@ class WatchCommand:
         # Before the program starts: it may run for hours, and then nothing could be written.
         check_output_files(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_notices() as notify:
-            code, summary = self._run_watched_program(limit, self._make_reports(notify))
+            code, summary = self._obtain_summary(limit, self._make_reports(notify))
             if notify is not None and self.on_finding is not None:  # --live leaves the end to the printed result
                 notify(summary)
             try:
@@ -139,8 +139,8 @@ class WatchCommand:
         """Whether the command is a kept result, which is printed again."""
         return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
 
-    def _run_watched_program(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
-        """Run the program, attach to a process or read a kept result; return the exit code and the summary."""
+    def _obtain_summary(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
+        """Get the exit code and the summary of an attached process, of a kept result, or of a run of the program."""
         from flatwater_watch.faces.runner import watch_command
 
         if self.attach is not None:

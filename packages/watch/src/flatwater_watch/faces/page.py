@@ -201,7 +201,7 @@ def resident_chart(watch: WatchResult) -> Chart:
         f"The first {warm_up}, a fifth of the readings, are taken for warm-up: growth is measured from there."
     )
     sentences = ["Bytes in RAM, without the watch's own.", warm_up_note]
-    end = forecast_end(watch)
+    end = forecast_memory_end(watch)
     if end is not None:  # a finding says when the limit is reached
         line = _forecast_line(series, end)
         sentences.append(line.sentence)
@@ -264,10 +264,11 @@ class MemoryEnd(NamedTuple):
     """Step of the program at which it comes."""
 
 
-def forecast_end(watch: WatchResult) -> MemoryEnd | None:
-    """Forecast the end of memory from the finding that comes to its limit first; None if no finding has a date.
+def forecast_memory_end(watch: WatchResult) -> MemoryEnd | None:
+    """Forecast the end of memory from the finding that comes to its limit first.
 
-    Findings count in steps, which are turned into seconds at their pace since warm-up.
+    Findings count in steps, which are turned into seconds at their pace since warm-up. None if no finding has a date,
+    if the pace is not known, or if the limit is reached already.
     """
     ends = [
         (finding.limit_step, finding.limit_bytes)
@@ -277,7 +278,7 @@ def forecast_end(watch: WatchResult) -> MemoryEnd | None:
     series = watch.series
     if not ends or not series.seconds:
         return None
-    step, limit = min(ends)  # the earliest step
+    step, limit = min(ends)  # by step, the first of each pair
     start = _warm_up_index(series)
     steps_passed = series.steps[-1] - series.steps[start]
     seconds_passed = series.seconds[-1] - series.seconds[start]
@@ -285,7 +286,7 @@ def forecast_end(watch: WatchResult) -> MemoryEnd | None:
     if watch.unit == "second":  # exactly: steps are rounded seconds, which give a pace near 1 only
         seconds_per_step = 1.0
     seconds_left = (step - series.steps[-1]) * seconds_per_step
-    if seconds_left <= 0 or limit <= series.resident[-1]:  # no pace is known, or the limit is reached already
+    if seconds_left <= 0 or limit <= series.resident[-1]:
         return None
     return MemoryEnd(series.seconds[-1] + seconds_left, limit, step)
 

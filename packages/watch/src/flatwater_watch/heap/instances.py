@@ -125,7 +125,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
             instances_left -= 1
             if attribute_names is None:
                 attribute_names = _used_attributes(kind)
-            pairs = _read_without_dict(obj, kind, attribute_names)
+            pairs = _read_without_making_dict(obj, kind, attribute_names)
         if pairs is None:
             # By `dict` itself: an instance's dict may be of a subclass.
             pairs = [] if get_dict is None else list(dict.items(get_dict(obj)))
@@ -160,8 +160,11 @@ def _is_descriptor(kind: type) -> bool:
     return any("__get__" in class_dict(owner) or "__set__" in class_dict(owner) for owner in mro(kind))
 
 
-def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:
-    """Return the attributes of an instance that has no dict yet; None if it has one, or an attribute not in `names`."""
+def _read_without_making_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:
+    """Return the attributes of an instance that has no dict yet; None if it may have one, or has others than `names`.
+
+    Reading its `__dict__` would make a dict, which the instance then keeps.
+    """
     # The collector sees the values without their names: each name is tried until all values have one.
     values = [value for value in gc.get_referents(obj) if value is not kind]
     # A single dict may be the `__dict__`: the caller opens it.

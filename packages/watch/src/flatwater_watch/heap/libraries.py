@@ -131,13 +131,14 @@ def heap_lengths() -> ContainerLengths:
 
 
 def frozen_objects() -> list[Any]:
-    """Return the objects that `gc.freeze` hides from the collector's lists, as a server calls it before it forks.
+    """Return the objects that `gc.freeze`, which servers call before a fork, has taken from `gc.get_objects`.
 
     They are those that modules reach without passing through functions; empty if nothing is frozen.
     """
     # Runs no code of the watched program.
     if not gc.get_freeze_count():
         return []
+    # Breadth-first from the modules. Objects of the skipped types, such as functions, rarely hold growing containers.
     seen_ids = set(map(id, gc.get_objects()))
     level: list[Any] = [sys.modules, *sys.modules.values()]
     frozen: list[Any] = []

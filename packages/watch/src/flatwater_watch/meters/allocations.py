@@ -51,24 +51,24 @@ class AllocationTrace:
         """Whether this trace runs, or pauses."""
         self._is_paused = False
         """Whether new blocks are not traced until `resume`."""
-        self._traced: list[_Allocator] = []
+        self._tracing_allocators: list[_Allocator] = []
         """The allocators that trace, by domain."""
-        self._pausing: list[_Allocator] = []
-        """The allocators of a pause: new blocks are not traced, and freed ones lose their trace. A block that grows or
-        moves, as the table of a list does, gets the line of that."""
+        self._paused_allocators: list[_Allocator] = []
+        """The allocators while the trace is paused: new blocks are not traced, and freed ones lose their trace. A block
+        that is reallocated, as the table of a list that grows, gets the line of the reallocation."""
 
     def start(self, frames: int) -> None:
         """Begin to trace, and keep `frames` frames of each allocation; after `pause` the trace waits for `resume`."""
         untraced_allocators = _current_allocators()
         tracemalloc.start(frames)
-        self._traced, self.running = _current_allocators(), True
+        self._tracing_allocators, self.running = _current_allocators(), True
         # All functions of an allocator get one argument, `ctx`. Python's allocators ignore theirs, which is null; where
         # the program has set another allocator, there is no pause.
-        self._pausing = [
+        self._paused_allocators = [
             traced
             if untraced.ctx
             else _Allocator(traced.ctx, untraced.malloc, untraced.calloc, traced.realloc, traced.free)
-            for untraced, traced in zip(untraced_allocators, self._traced, strict=True)
+            for untraced, traced in zip(untraced_allocators, self._tracing_allocators, strict=True)
         ]
         if self._is_paused:
             self.pause()
@@ -76,18 +76,18 @@ class AllocationTrace:
     def pause(self) -> None:
         """Trace no new block until `resume`; blocks that grow, such as tables of lists, stay traced."""
         self._is_paused = True
-        _replace_allocators(self._traced, self._pausing)
+        _replace_allocators(self._tracing_allocators, self._paused_allocators)
 
     def resume(self) -> None:
         """Trace new blocks again."""
         self._is_paused = False
-        _replace_allocators(self._pausing, self._traced)
+        _replace_allocators(self._paused_allocators, self._tracing_allocators)
 
     def stop(self) -> None:
         """End the trace, and forget it."""
         if self.running:
             tracemalloc.stop()  # sets the allocators of before
-            self._traced, self._pausing, self.running = [], [], False
+            self._tracing_allocators, self._paused_allocators, self.running = [], [], False
 
 
 def _current_allocators() -> list[_Allocator]:
