@@ -15,8 +15,8 @@ from flatwater.algorithms.api import as_leaves as as_leaves
 from flatwater.algorithms.api import count_step_ as count_step_
 from flatwater.algorithms.api import draw_normal as draw_normal
 from flatwater.algorithms.api import gradients as gradients
+from flatwater.algorithms.api import import_algorithm as import_algorithm
 from flatwater.algorithms.api import move_targets_ as move_targets_
-from flatwater.algorithms.api import named_algorithm as named_algorithm
 from flatwater.algorithms.api import perturb as perturb
 from flatwater.algorithms.config import AlgorithmConfig as AlgorithmConfig
 from flatwater.algorithms.config import DDPGConfig as DDPGConfig

@@ -16,7 +16,7 @@ from torch import Tensor
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.compilation import compile_nested
 from flatwater.algorithms.config import AlgorithmConfig, Settings, custom_algorithm_place
-from flatwater.algorithms.lookup import find_named_algorithm
+from flatwater.algorithms.lookup import import_algorithm_of_kind
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import stream
@@ -208,11 +208,11 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     """Return the algorithm that the configuration chooses.
 
     Raises:
-        ConfigError: `named_algorithm` refuses it.
+        ConfigError: `import_algorithm` refuses it.
     """
     # The place of an algorithm with a table of its own, else that of the user's or an installed package's.
     place = config.places.get(config.algorithm) or custom_algorithm_place(config.algorithm)
-    return named_algorithm(place)
+    return import_algorithm(place)
 
 
 def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
@@ -223,24 +223,24 @@ def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
         chooses: whether an action is a choice from a list.
 
     Raises:
-        ConfigError: `named_algorithm` refuses it.
+        ConfigError: `import_algorithm` refuses it.
     """
     algorithm = find_algorithm(config)
-    return named_algorithm(algorithm.choosing) if chooses and algorithm.choosing else algorithm
+    return import_algorithm(algorithm.choosing) if chooses and algorithm.choosing else algorithm
 
 
-def named_algorithm(where: str) -> Algorithm:
-    """Return the algorithm at `package.module:NAME`.
+def import_algorithm(place: str) -> Algorithm:
+    """Import the algorithm at `package.module:NAME`, and check its parts.
 
     Raises:
-        ConfigError: `where` names no `Algorithm`, the algorithm lacks a part, or its settings are not a config class.
+        ConfigError: `place` names no `Algorithm`, the algorithm lacks a part, or its settings are not a config class.
     """
-    return find_named_algorithm(
-        where,
+    return import_algorithm_of_kind(
+        place,
         Algorithm,
         functions=("build", "make_update", "explorer", "numbers"),
         base=Settings,
-        command="flatwater train evolve",
+        command="flatwater train evolve",  # for messages
     )
 
 

@@ -298,7 +298,7 @@ class AlgorithmConfig:
         Raises:
             ConfigError: `name` names no algorithm.
         """
-        custom: type[AlgorithmConfig] = custom_algorithm_class(cls, name, "flatwater.algorithms.api:named_algorithm")
+        custom: type[AlgorithmConfig] = custom_algorithm_class(cls, name, "flatwater.algorithms.api:import_algorithm")
         return custom
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":

@@ -19,22 +19,24 @@ class NamedAlgorithm(Protocol):
 A = TypeVar("A", bound=NamedAlgorithm)
 
 
-def find_named_algorithm(where: str, kind: type[A], *, functions: Sequence[str], base: type[Any], command: str) -> A:
-    """Return the algorithm at `package.module:NAME`.
+def import_algorithm_of_kind(
+    place: str, kind: type[A], *, functions: Sequence[str], base: type[Any], command: str
+) -> A:
+    """Import the algorithm at `package.module:NAME`, and check its parts.
 
     Args:
-        where: its place.
+        place: `package.module:NAME`.
         kind: class that it must be of.
         functions: names of its parts that must be functions.
         base: class over which the class of its settings must be.
         command: command that trains algorithms of this kind, for messages.
 
     Raises:
-        ConfigError: `where` names no such algorithm, it lacks a part, or its settings are not a config class.
+        ConfigError: `place` names no such algorithm, it lacks a part, or its settings are not a config class.
     """
-    subject = f"learner.algorithm = {short_repr(where)}"
+    subject = f"learner.algorithm = {short_repr(place)}"
     kind_text = f"an {kind.__name__}"
-    algorithm: Any = find_object(where, setting=f"{subject}:", expected=f"package.module:NAME of {kind_text}")
+    algorithm: Any = find_object(place, setting=f"{subject}:", expected=f"package.module:NAME of {kind_text}")
     if not isinstance(algorithm, kind):
         type_name = type(algorithm).__name__
         raise ConfigError(f"{subject}: expected {kind_text}, which `{command}` trains, got a value of type {type_name}")
@@ -51,5 +53,5 @@ def find_named_algorithm(where: str, kind: type[A], *, functions: Sequence[str],
         settings()
     except TypeError as error:
         raise ConfigError(f"{subject}: each of its settings needs a default: {error}") from error
-    named_algorithm: A = algorithm
-    return named_algorithm
+    checked_algorithm: A = algorithm
+    return checked_algorithm

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.algorithms.learner import STEP_METRICS
-from flatwater.algorithms.lookup import find_named_algorithm
+from flatwater.algorithms.lookup import import_algorithm_of_kind
 from flatwater.algorithms.on_policy_config import OnPolicyConfig, OnPolicySettings
 from flatwater.algorithms.returns import estimate_targets
 from flatwater.nets.actions import Distribution
@@ -82,9 +82,9 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
     """Return the algorithm that the configuration chooses; a user's is guarded, and its first state is read here.
 
     Raises:
-        ConfigError: `named_on_policy_algorithm` refuses it, or its loss does not tell what the early stop reads.
+        ConfigError: `import_on_policy_algorithm` refuses it, or its loss does not tell what the early stop reads.
     """
-    algorithm = named_on_policy_algorithm(config.place)
+    algorithm = import_on_policy_algorithm(config.place)
     if config.is_shipped:
         return algorithm
     subject, metrics = _subject(config), algorithm.metrics
@@ -114,20 +114,20 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
     )
 
 
-def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
-    """Return the algorithm at `package.module:NAME`.
+def import_on_policy_algorithm(place: str) -> OnPolicyAlgorithm:
+    """Import the algorithm at `package.module:NAME`, and check its parts.
 
     Raises:
-        ConfigError: `where` names no `OnPolicyAlgorithm`, or a part of it is of another type.
+        ConfigError: `place` names no `OnPolicyAlgorithm`, or a part of it is of another type.
     """
-    algorithm = find_named_algorithm(
-        where,
+    algorithm = import_algorithm_of_kind(
+        place,
         OnPolicyAlgorithm,
         functions=("loss", "targets"),
         base=OnPolicySettings,
-        command="flatwater train ppo",
+        command="flatwater train ppo",  # for messages
     )
-    subject, metrics = f"learner.algorithm = {short_repr(where)}", cast("Any", algorithm.metrics)
+    subject, metrics = f"learner.algorithm = {short_repr(place)}", cast("Any", algorithm.metrics)
     for name in ("numbers", "state", "next_state"):
         function = getattr(algorithm, name)
         if function is not None and not callable(function):
@@ -157,7 +157,7 @@ def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped_updat
     """
     were_all_skipped = updates > 0 and skipped_updates == updates
     if not config.is_shipped and were_all_skipped:
-        place = _source(named_on_policy_algorithm(config.place).loss)
+        place = _source(import_on_policy_algorithm(config.place).loss)
         raise UserCodeError(
             f"{_subject(config)}: loss: expected a loss with a finite gradient, got NaN or infinity in each of the "
             f"round's updates ({updates}){place}. Look at what it divides by, and at its logarithms"

@@ -223,7 +223,7 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
 
 def _class_for_algorithm(name: str) -> type[BlockAlgorithmConfig]:
     """Return the subclass of `BlockAlgorithmConfig` that has the settings of a user's algorithm in a table `own`."""
-    place = "flatwater.algorithms.on_policy_algorithm:named_on_policy_algorithm"
+    place = "flatwater.algorithms.on_policy_algorithm:import_on_policy_algorithm"
     custom: type[BlockAlgorithmConfig] = custom_algorithm_class(BlockAlgorithmConfig, name, place)
     return custom
 
