@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flatwater.nets.config import PolicyConfig
 from flatwater.nets.policy import (
     ACTIVATIONS,
     CLIP_DEVIATIONS,
@@ -16,6 +15,7 @@ from flatwater.nets.policy import (
     update_running_stats_,
 )
 from flatwater.nets.stack import init_, views
+from flatwater.trainers.grow.config import GrowPolicyConfig
 from flatwater_watch.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -112,7 +112,7 @@ def test_narrow_numbers_are_stretched_and_places_and_wide_ones_are_not() -> None
 @pytest.mark.parametrize(("field", "wrong"), [("hidden", 0), ("memory", 0), ("floor", 1.0), ("floor", -0.1)])
 def test_settings_out_of_range_are_named(field: str, wrong: float) -> None:
     with pytest.raises(ConfigError, match=f"policy.{field} = {wrong}"):
-        PolicyConfig(**{field: wrong})
+        GrowPolicyConfig(**{field: wrong})
 
 
 MODULES = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "silu": nn.SiLU(), "elu": nn.ELU(), "gelu": nn.GELU()}

@@ -1,4 +1,4 @@
-"""Settings of networks that act: `PolicyConfig` of the recipe `grow`, `ActorCriticConfig` of PPO and its students."""
+"""Settings of actor-critic networks, of PPO and its students."""
 
 from typing import Annotated, Literal
 
@@ -6,23 +6,6 @@ from flatwater.config.code import Code
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
-
-Odds = Annotated[float, Bounds(0, 1e6, above=True)]
-
-
-@config(table="policy")
-class PolicyConfig:
-    """Actor and critic of one agent that remembers: an encoder, an LSTM, and two heads."""
-
-    hidden: Annotated[int, Bounds(1, 1 << 16)] = 64
-    """Width of the layer that reads an observation."""
-    memory: Annotated[int, Bounds(1, 1 << 16)] = 64
-    """Cells of the LSTM."""
-    floor: Annotated[float, Bounds(0, 1, below=True)] = 0.05
-    """Share of operations that are drawn uniformly among legal operations while learning, so that none dies out."""
-    prior: tuple[Odds, ...] = (1.0, 1.0, 1.0, 0.2, 1.0, 0.05)
-    """Relative frequency of each legal operation in the first policy: wait, germinate, advance, set the alpha target,
-    fossilise, prune. Learning moves it. Were all alike, a seed would hardly ever live until it helps."""
 
 
 @config(table="policy")

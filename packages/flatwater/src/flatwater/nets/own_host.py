@@ -24,9 +24,9 @@ MakesHost = Callable[[int, int, int, int], nn.Module]
 """A class of the user's, called with channels, height, width and classes."""
 
 
-def make_network(build: MakesHost, image_shape: ImageShape, seed: int) -> nn.Module:
-    """Return a new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
-    with lend_generator(seed):
+def make_network(build: MakesHost, image_shape: ImageShape, random_seed: int) -> nn.Module:
+    """Return a new network on the CPU, whose weights follow from the random seed; torch's generator stays as it was."""
+    with lend_generator(random_seed):
         return build(image_shape.channels, image_shape.height, image_shape.width, image_shape.classes)
 
 
@@ -58,12 +58,12 @@ class OwnHost:
         """Return the numbers of weights in use in a seed, by slot and blueprint."""
         return tuple(graft.sizes for graft in self.grafts.values())
 
-    def draw_(self, block: Float[Tensor, "E n"], start: Int[Tensor, " E"]) -> None:
-        """Write the weights of a new network into each row of `block`; those of row e follow from `start[e]` alone."""
+    def draw_(self, block: Float[Tensor, "E n"], random_seeds: Int[Tensor, " E"]) -> None:
+        """Write a new network's initial weights into each row of `block`, drawn from that row's random seed alone."""
         weights = views(block, self.layout)
-        for host, seed in enumerate(start.tolist()):
-            for name, value in make_network(self.build, self.image_shape, seed).named_parameters():
-                weights[name][host].copy_(value.detach())
+        for row, random_seed in enumerate(random_seeds.tolist()):
+            for name, value in make_network(self.build, self.image_shape, random_seed).named_parameters():
+                weights[name][row].copy_(value.detach())
 
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]

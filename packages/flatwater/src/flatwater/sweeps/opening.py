@@ -95,7 +95,8 @@ def _allowed_bytes() -> int:
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
     """Reopen the sweep of a folder, if the space and settings of the order are those that it was begun with.
 
-    The settings are written there anew, and it is recorded that this user trusts the code that they name.
+    Writes the current settings to `folder.base`, and records that this user trusts the code that this file and the
+    file of the space name.
 
     Raises:
         ConfigError: the order names another space, or settings differ that may not.

@@ -112,10 +112,11 @@ class SearchTeacher:
             self._has_known_place[in_sight, place_index] = True
 
     def _set_targets_out_of_sight_(self, targets: Array, sees_no_target: Array, view: AgentView) -> None:
-        """Set the target of agents that see none to the reachable cell nearest to a known place, or else to their goal.
+        """Point agents that see no target towards their known place or exploration goal; count down their patience.
 
-        An agent forgets its known place and explores elsewhere if no reachable cell is nearer to the goal than itself,
-        or if its patience is over, as it then goes to and fro behind a wall. Targets are set in `targets`, bool [N, C].
+        The target, set in `targets`, bool [N, C], is the reachable cell nearest to the place or goal. An agent forgets
+        its known place and explores elsewhere if no reachable cell is nearer to the goal than itself, or if its
+        patience is over, as it then goes to and fro behind a wall.
         """
         self._patience[~sees_no_target] = self._maximum_patience
         if not sees_no_target.any():
@@ -123,14 +124,15 @@ class SearchTeacher:
         agents = np.flatnonzero(sees_no_target)
         place_index = view.carries[agents].astype(np.int64)  # 0 for the mine, 1 for the depot
         is_known = self._has_known_place[agents, place_index]
+        # Relative to the agent, so that its own distance to the goal is the sum of |rows| and |columns|.
         goal = np.where(is_known[:, None], self._known_place[agents, place_index], self._exploration_goal[agents])
         distance = np.abs(self._row - goal[:, :1]) + np.abs(self._column - goal[:, 1:])
         distance[~reachable_cells(view.cells[agents] == OPEN, self._middle, self._side)] = FAR_AWAY
         nearest = distance.argmin(1)
         targets[agents, nearest] = True
-        is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
+        can_come_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
         self._patience[agents] -= 1  # at the maximum again whenever an agent sees a target
-        is_hopeless = ~is_nearer | (self._patience[agents] < 0)
+        is_hopeless = ~can_come_nearer | (self._patience[agents] < 0)
         self._has_known_place[agents[is_hopeless], place_index[is_hopeless]] = False
         self._draw_exploration_goal_(agents[is_hopeless])
 

@@ -78,6 +78,8 @@ def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
 def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     """Return the peak temporary bytes of each phase, counted on the meta device.
 
+    Runs parts of a round on `run`, and cuts its updates to a few: pass a state that is thrown away.
+
     Raises:
         ConfigError: the user's host cannot leave the CPU.
     """
@@ -106,6 +108,7 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
         ) from error
     # Update 0 also computes the round's targets; the last one's statistics take no more than an update.
     update_bytes = peak_bytes(lambda: learn_(0))
+    # Baselines and the evaluation play the same steps as collecting.
     return {"baselines": step_bytes, "collect": step_bytes, "update": update_bytes, "evaluate": step_bytes}
 
 

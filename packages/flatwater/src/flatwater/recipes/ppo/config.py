@@ -1,4 +1,4 @@
-"""Settings of a run of PPO on blocks of steps: those of the learner, and those of all runs."""
+"""Settings of `flatwater train ppo`, and `BlocksRunConfig`, which the recipe `teach` shares."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -58,10 +58,10 @@ class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
 
 
 @config(table="wrapped")
-class OwnLimit(WrappedConfig):
+class PpoWrappedConfig(WrappedConfig):
     """Copies of an environment of Gymnasium or PettingZoo, or of a class of your own."""
 
-    steps: OptionalNumber = 0
+    steps: OptionalNumber = 0  # the environment's own limit
 
 
 @config(table="policy")
@@ -87,6 +87,6 @@ class PpoRunConfig(BlocksRunConfig, PresetSettings):
     """An ID of Gymnasium, pettingzoo:ID, pettingzoo:MODULE, forage, or package.module:Name of a class or function that
     makes an environment or a world of yours."""
     opponents: OpponentsConfig = OpponentsConfig()
-    wrapped: OwnLimit = OwnLimit()
+    wrapped: PpoWrappedConfig = PpoWrappedConfig()
     policy: FeedForwardConfig = FeedForwardConfig()
     learner: PpoLearnerConfig = PpoLearnerConfig()

@@ -217,7 +217,10 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
 
 
 def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
-    """Return the peak temporary bytes of each phase, counted on the meta device."""
+    """Return the peak temporary bytes of each phase, counted on the meta device.
+
+    Takes an update of `run`: pass a state that is thrown away.
+    """
 
     def measure_step(part: PolicyPart, memory: torch.Tensor) -> int:
         """Return the peak bytes of a step of the policy, for as many agents as the memory has."""

@@ -198,10 +198,14 @@ class BlocksSetup(OnPolicySetup):
 
 
 def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.device) -> ActorCritic:
-    """Return the network for a world's observations and actions."""
-    measures, scaling = _observation_scaling(spaces, config)
+    """Return the network for a world's observations and actions: with a shipped or the user's encoder, or with none.
+
+    Raises:
+        ConfigError: `policy.network` is unknown, or names no network that can read the observations.
+    """
+    scaled_positions, scaling = _observation_scaling(spaces, config)
     actions = policy_actions(spaces, device)
-    network = ActorCritic(spaces.obs, actions, PADDING, config, device, measures=measures, scaling=scaling)
+    network = ActorCritic(spaces.obs, actions, PADDING, config, device, measures=scaled_positions, scaling=scaling)
     if ":" in config.network:  # package.module:Class of the user's
         network = replace(network, encoder=own_encoder(config.network, spaces))
         # The user's module reads numbers as they are, unless they are normalised.
@@ -220,8 +224,9 @@ def _observation_scaling(spaces: Spaces, config: ActorCriticConfig) -> tuple[tup
     if config.observations == "stretched":  # only what the environment measures, such as a speed
         return spaces.measures, "logarithms"
     if config.observations == "normalised" and spaces.form != "tokens":
-        measures = tuple(range(count_numbers(spaces.parts)))  # all numbers; none in observations of images alone
-        return measures, "deviations" if measures else "logarithms"
+        # All numbers; none in observations of images alone.
+        scaled_positions = tuple(range(count_numbers(spaces.parts)))
+        return scaled_positions, "deviations" if scaled_positions else "logarithms"
     return (), "logarithms"  # `logs`, and tokens, which have no numbers to normalise
 
 

@@ -44,7 +44,7 @@ class EvaluationConfig:
 class EnvCopiesConfig(WrappedConfig):
     """Copies of an environment that Gymnasium or PettingZoo names, or of a class of yours."""
 
-    steps: OptionalNumber = 0
+    steps: OptionalNumber = 0  # the environment's own limit
     form: Literal["auto", "vector"] = "auto"
     """Form of observations. auto: images of uint8 or bool as images where an action is a choice, all else as a vector.
     vector: all numbers in a row."""

@@ -8,10 +8,26 @@ from flatwater.cluster.work_division import Span, split_spans
 from flatwater.config.code import Code
 from flatwater.envs.growing.config import GrowingConfig, HostConfig
 from flatwater.envs.growing.spaces import Operation
-from flatwater.nets.config import PolicyConfig
 from flatwater_watch.errors import require
-from flatwater_watch.options.bounds import Count, Number, Seed
+from flatwater_watch.options.bounds import Bounds, Count, Number, Seed
 from flatwater_watch.options.declare import config
+
+Odds = Annotated[float, Bounds(0, 1e6, above=True)]
+
+
+@config(table="policy")
+class GrowPolicyConfig:
+    """Actor and critic of one agent that remembers: an encoder, an LSTM, and two heads."""
+
+    hidden: Annotated[int, Bounds(1, 1 << 16)] = 64
+    """Width of the layer that reads an observation."""
+    memory: Annotated[int, Bounds(1, 1 << 16)] = 64
+    """Cells of the LSTM."""
+    floor: Annotated[float, Bounds(0, 1, below=True)] = 0.05
+    """Share of operations that are drawn uniformly among legal operations while learning, so that none dies out."""
+    prior: tuple[Odds, ...] = (1.0, 1.0, 1.0, 0.2, 1.0, 0.05)
+    """Relative frequency of each legal operation in the first policy: wait, germinate, advance, set the alpha target,
+    fossilise, prune. Learning moves it. Were all alike, a seed would hardly ever live until it helps."""
 
 
 @config(table="evaluation")
@@ -46,7 +62,7 @@ class GrowConfig:
     """Class of the hosts: package.module:Class of yours, a torch.nn.Module made from (channels, height, width, classes)
     whose `slots` name the submodules that seeds grow behind. Left out: the hosts of env.host."""
     env: GrowingConfig = field(default_factory=GrowingConfig)
-    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    policy: GrowPolicyConfig = field(default_factory=GrowPolicyConfig)
     learner: EpisodeConfig = field(default_factory=EpisodeConfig)
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
