@@ -50,11 +50,11 @@ class RuleChoice:
         return max(0, len(self.tried) - 1)
 
     @property
-    def settings_rule(self) -> TradeConfig | None:
-        """The rule of the settings, if another was chosen; else None."""
+    def replaced_settings_rule(self) -> TradeConfig | None:
+        """Rule of the settings that the chosen rule replaced; None if the settings' own rule was kept."""
         # The rule of the settings is the first that was tried; if none was tried, it is the chosen one.
-        settings_rule = next(iter(self.tried), self.chosen)
-        return None if settings_rule == self.chosen else settings_rule
+        original_rule = next(iter(self.tried), self.chosen)
+        return None if original_rule == self.chosen else original_rule
 
     def describe(self, settings_rule_return: float | None) -> str:
         """Return a sentence with the chosen rule, the number of rules, and the return by the rule of the settings.
@@ -62,15 +62,15 @@ class RuleChoice:
         It is empty if no rule was tried.
 
         Args:
-            settings_rule_return: return of the same scores by `settings_rule` on the days that were played; None
-                without such a rule.
+            settings_rule_return: return of the same scores by `replaced_settings_rule` on the days that were played;
+                None without such a rule.
         """
         if not self.tried:
             return ""
         chosen_words = describe_rule(rule_numbers(self.chosen), self.unit)
         comparison = ", the rule of the settings"
-        if self.settings_rule is not None:
-            settings_words = describe_rule(rule_numbers(self.settings_rule), self.unit)
+        if self.replaced_settings_rule is not None:
+            settings_words = describe_rule(rule_numbers(self.replaced_settings_rule), self.unit)
             comparison = (
                 f". The rule of the settings ({settings_words}) would have returned {settings_rule_return:+.1%}"
             )

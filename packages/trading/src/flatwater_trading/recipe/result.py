@@ -76,7 +76,7 @@ def as_json(
     run, config = trainer.run, trainer.setup.config
     # If another rule was chosen, its sentence compares it with that of the settings in the place of holding times.
     sentences = (
-        score.describe(with_holding_times=choice.settings_rule is None),
+        score.describe(with_holding_times=choice.replaced_settings_rule is None),
         choice.describe(score.settings_rule_return),
         _training_sentence(config.evaluation.validation_slices) if split == "validation" else "",
     )

@@ -182,7 +182,7 @@ class ErlRun(WorkersRun):
             learned_rows=purchase_rows(setup.splits.train, choice.chosen.hold_days),
             truth=load_truth(self.config.panel),
             benchmark=panel_benchmark(self.config.benchmark, self.panel),
-            settings_rule=choice.settings_rule,
+            replaced_settings_rule=choice.replaced_settings_rule,
         )
         score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"

@@ -63,8 +63,8 @@ class ChampionEvaluation(DaysToPlay):
     """Market of the panel."""
     actor: Float[Tensor, "1 n"]
     """The champion's weights."""
-    settings_rule: TradeConfig | None = None
-    """The rule of the settings, if another was chosen: the champion's choices are played by it as well."""
+    replaced_settings_rule: TradeConfig | None = None
+    """The rule of the settings, if the chosen rule replaced it: the champion's choices are played by it as well."""
 
     @property
     def first(self) -> Tensor:
@@ -87,7 +87,7 @@ class ChampionScore(PlayedDays):
     holding_times: HoldingTimes
     """Returns of the champion's choices if they were held for longer or shorter."""
     settings_rule_return: float | None
-    """Return of the champion's choices by the evaluation's `settings_rule`; None without such a rule."""
+    """Return of the champion's choices by the evaluation's `replaced_settings_rule`; None without such a rule."""
     rules_without_scores: tuple[str, ...]
     """Simple rules that made no trade, as they had no score of any instrument on these days."""
     trades_like_chance: bool
@@ -194,10 +194,10 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
 
 
 def _settings_rule_return(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
-    """Return what the champion's planned actions earn by the rule of the settings, if another was chosen; else None."""
-    if evaluation.settings_rule is None:
+    """Return what the champion's planned actions earn by the settings' rule; None if the chosen rule replaced none."""
+    if evaluation.replaced_settings_rule is None:
         return None
-    setup = with_rule(evaluation.setup, evaluation.settings_rule)
+    setup = with_rule(evaluation.setup, evaluation.replaced_settings_rule)
     return final_return(
         play_planned_actions(setup, evaluation.market, actions, evaluation.actor, first_row=evaluation.first)
     )

@@ -1,6 +1,7 @@
-"""A generation of traders: learn, evaluate, validate, evolve; then the loop settles it and saves a checkpoint.
+"""A round of training, one generation of traders: its phases, its numbers, and its record of lineage.
 
-The numbers of a generation are read from the device once, when it is settled.
+The phases are learn, evaluate, validate and evolve. The numbers are read from the device once, when the loop settles
+the round, before it saves a checkpoint.
 """
 
 from typing import Any

@@ -20,6 +20,8 @@ def longest_stretch(train: Days, block: Days) -> int:
 def stretch_starts(train: Days, block: Days, days: int) -> tuple[range, range]:
     """Return the rows on which a member's stretches may begin: before the block, and after it; one may be empty.
 
-    No stretch has a day of the block, the return that leads into the block, or that which leads out of the training.
+    No stretch has a day of the block, the return into the block, or the return into the first day after the training.
     """
+    # The last day's return needs the close after it, so a stretch from row s needs s + days < block.first, or
+    # s + days < train.stop.
     return range(train.first, block.first - days), range(block.stop, train.stop - days)
