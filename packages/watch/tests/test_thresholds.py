@@ -9,7 +9,7 @@ MEMORY = Path(flatwater_watch.thresholds.__file__).parent
 METERS = {
     "series/slope.py": {"MAXIMUM_POINTS"},
     "series/readings.py": {"POINTS_JUDGED_ALWAYS", "TURN_COUNT"},
-    "diagnose/code_use.py": {"MAXIMUM_DECORATORS", "MAXIMUM_PARAMETERS"},
+    "diagnose/code_use.py": {"MAXIMUM_DECORATORS", "MAXIMUM_REMEMBERED", "MAXIMUM_PARAMETERS"},
     "diagnose/contents.py": {"MAXIMUM_LEAVES", "ARRAY_PREFERENCE"},
     "diagnose/newest_items.py": {"MAXIMUM_OPENED", "SAMPLED_SET_ITEMS", "SAMPLED_SET_RANGE", "CHILDREN_PER_ITEM"},
     "diagnose/redundancy.py": {"MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS"},
