@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from watched import READING
 
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, TICK_SECONDS
-from flatwater_watch.agent.budget import CREDIT_SECONDS, TIME_SHARE, Budget
+from flatwater_watch.agent.budget import CREDIT_SECONDS, FIRST_SECONDS, TIME_SHARE, Budget
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.agent.process import ProcessWatch
 from flatwater_watch.agent.reading_schedule import (
@@ -167,6 +167,7 @@ def test_a_slice_of_a_census_between_two_boundaries_is_not_traced_and_paid_once(
     tracer = watch._monitor._tracer = Tracer()
     tracer.start(tensors=False)
     watch._census_kind, watch._budget.cpu_at_last_payment = TICK, process_seconds()
+    watch._budget.is_credit_open = True  # growth is proven while a trace runs
     before = watch._budget.spent_seconds
     watch._handle_due_boundary_(TICK, time.monotonic())
     watch._budget.pay_for_trace_()
@@ -216,7 +217,7 @@ def test_an_investigation_is_paid_back(costs: list[float], *, counting: bool) ->
         now += cost
         schedule_next_(pace, now, cost, {"update": 1}, is_investigating=counting, is_taking_census=counting)
         assert pace.due - now >= min(FIRST_GAP_SECONDS, MAXIMUM_GAP_SECONDS) - 1e-9
-        is_paid = pace.budget.spent_seconds <= CREDIT_SECONDS + TIME_SHARE * pace.due + 1e-6
+        is_paid = pace.budget.left_seconds(pace.due) >= -SLICE_SECONDS - 1e-6
         assert is_paid or pace.due - now >= min(MAXIMUM_GAP_SECONDS, max(UNPAID_GAP_SECONDS, cost / TIME_SHARE)) - 1e-6
         now = pace.due
 
@@ -284,12 +285,55 @@ def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
     assert census_slice_seconds(pace, 100.0, 10) == 2.0
 
 
-def test_a_census_takes_what_is_earned_and_no_more() -> None:
-    pace = ReadingSchedule(0.0, Budget(0.0))
-    for reading in range(1, 401):  # twenty seconds
+def seconds_taken(pace: ReadingSchedule, now: float) -> float:
+    """CPU seconds of all slices of a census at a reading each twentieth of a second until now."""
+    for reading in range(1, round(20 * now) + 1):
         pace.budget.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
-    assert 0.0 <= CREDIT_SECONDS + TIME_SHARE * 20.0 - pace.budget.spent_seconds < LEAST_SLICE_SECONDS
-    assert census_slice_seconds(pace, now=20.0, boundaries=400) == 0.0
+    return pace.budget.spent_seconds
+
+
+def test_a_census_takes_what_is_earned_and_lent_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{Budget.__module__}.process_seconds", lambda: 0.0)  # the program rests
+    proven, suspected = ReadingSchedule(0.0, Budget(0.0)), ReadingSchedule(0.0, Budget(0.0))
+    proven.budget.is_credit_open = True
+    for pace, credit in ((proven, CREDIT_SECONDS), (suspected, 0.0)):
+        earned = FIRST_SECONDS + credit + TIME_SHARE * 20.0
+        assert 0.0 <= earned - seconds_taken(pace, 20.0) < LEAST_SLICE_SECONDS
+        assert census_slice_seconds(pace, now=20.0, boundaries=400) == 0.0
+
+
+def test_a_short_program_pays_for_a_part_of_the_first_census(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large heap: a tenth of a second of CPU was made in a second; ten seconds of work are lent the whole."""
+    monkeypatch.setattr(f"{Budget.__module__}.process_seconds", lambda: 0.0)
+    short, long = ReadingSchedule(0.0, Budget(0.0)), ReadingSchedule(0.0, Budget(0.0))
+    monkeypatch.setattr(f"{Budget.__module__}.process_seconds", lambda: 0.1)
+    assert seconds_taken(short, 1.25) < 0.08
+    monkeypatch.setattr(f"{Budget.__module__}.process_seconds", lambda: 100.0)
+    assert seconds_taken(long, 10.0) > CREDIT_SECONDS
+
+
+@given(price=st.floats(0.0, 0.5), spent=st.floats(0.0, 0.5), passed=st.floats(0.1, 10.0), busy=st.floats(0.0, 1.0))
+def test_what_is_waited_for_is_paid_for_then(price: float, spent: float, passed: float, busy: float) -> None:
+    """In a program that works on as before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{Budget.__module__}.process_seconds", lambda: 0.0)
+        budget = Budget(0.0)
+        budget.spent_seconds = spent
+        patch.setattr(f"{Budget.__module__}.process_seconds", lambda: busy * passed + spent)
+        later = passed + budget.wait_seconds(passed, price)
+        patch.setattr(f"{Budget.__module__}.process_seconds", lambda: busy * later + spent)
+        assert budget.left_seconds(later) >= price - 1e-6
+
+
+def test_a_census_that_waits_for_its_slice_delays_no_reading() -> None:
+    """Else a short program would have too few readings to tell growth from warm-up."""
+    waiting, plain = ReadingSchedule(0.0, Budget(0.0)), ReadingSchedule(0.0, Budget(0.0))
+    for pace, is_taking_census in ((waiting, True), (plain, False)):
+        now = 0.0
+        for _ in range(40):
+            schedule_next_(pace, now, 0.001, {}, is_investigating=False, is_taking_census=is_taking_census)
+            now = pace.due
+    assert waiting.due <= plain.due
 
 
 def test_the_part_that_became_slower_is_named() -> None:

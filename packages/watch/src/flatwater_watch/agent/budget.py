@@ -6,8 +6,11 @@ knows before, ends when the budget does, and begins again when it is affordable 
 
 from flatwater_watch.meters.system_calls import monotonic, process_seconds
 
-CREDIT_SECONDS = 1.5
-"""CPU seconds at the beginning, so that the first answer does not wait. They are not earned again."""
+FIRST_SECONDS = 0.01
+"""CPU seconds that may be spent at once: a census of a small program takes 1 to 10 ms."""
+CREDIT_SECONDS, CREDIT_SHARE = 1.5, 1 / 8
+"""CPU seconds on credit, so that the first answer does not wait, and the share of the program's own CPU time as which
+they are lent: a program of a second does not pay for the whole census of a large heap. They are not lent again."""
 TIME_SHARE = 1 / 25
 """Share of the time passed that is earned: a program that rests leaves its core to the watch, and one that works does
 not feel a twenty-fifth."""
@@ -16,22 +19,33 @@ TRACED_COST_SHARE = 0.5
 
 
 class Budget:
-    """The CPU seconds that are earned with the time, and those that are spent."""
+    """The CPU seconds that are earned with the time or lent, and those that are spent."""
 
     def __init__(self, began: float | None = None) -> None:
-        """Begin with the credit; seconds are earned from a monotonic time on, by default from now."""
-        self._began = monotonic() if began is None else began
+        """Begin with the first seconds; others are earned and lent from a monotonic time on, by default from now."""
+        self._began, self._cpu_at_start = monotonic() if began is None else began, process_seconds()
         self.spent_seconds = 0.0
+        self.is_credit_open = False
+        """Whether the credit may be taken whole, as memory rises: the answer must not wait."""
         self.cpu_at_last_payment = 0.0
         """CPU seconds of the process when a trace was last paid or a reading ended, and those of the work since."""
 
     def left_seconds(self, now: float) -> float:
-        """Return the CPU seconds that may be spent now; negative while more is spent than earned."""
-        return CREDIT_SECONDS + TIME_SHARE * (now - self._began) - self.spent_seconds
+        """Return the CPU seconds that may be spent now; negative while more is spent than earned and lent."""
+        return FIRST_SECONDS + self._lent_seconds() + TIME_SHARE * (now - self._began) - self.spent_seconds
 
     def wait_seconds(self, now: float, price: float = 0.0) -> float:
-        """Return the seconds until an act with this price is paid for; at least 0."""
-        return max(0.0, (price - self.left_seconds(now)) / TIME_SHARE)
+        """Return the seconds until an act with this price is paid for, if the program goes on as before; at least 0."""
+        lent, passed = self._lent_seconds(), now - self._began
+        lent_share = lent / passed if lent < CREDIT_SECONDS and passed > 0 else 0.0
+        return max(0.0, (price - self.left_seconds(now)) / (TIME_SHARE + lent_share))
+
+    def _lent_seconds(self) -> float:
+        """Return the CPU seconds on credit that are lent so far: all, or a share of the program's own CPU time."""
+        if self.is_credit_open:
+            return CREDIT_SECONDS
+        program_seconds = process_seconds() - self._cpu_at_start - self.spent_seconds
+        return min(CREDIT_SECONDS, CREDIT_SHARE * max(0.0, program_seconds))
 
     def pay_for_work_(self, cpu_seconds: float) -> None:
         """Pay for work of the watch between two readings, for which a trace pauses."""

@@ -259,6 +259,7 @@ class ProcessWatch:
         tracing = self._monitor.is_tracing
         if tracing:
             self._budget.pay_for_trace_()
+        self._budget.is_credit_open = self._budget.is_credit_open or self._monitor.suspects_growth
         slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step)
         left = self._budget.left_seconds(now)
         new_findings = self._monitor.observe(reading, seconds=slice_seconds, budget=left)

@@ -145,11 +145,12 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if is_taking_census:  # a census goes on as soon as its next slice is paid for
-        minimum_gap = FIRST_GAP_SECONDS
-    # Until the budget is paid back, but no longer than this reading's own price takes: dearer acts wait by themselves.
+    if is_taking_census:  # a census goes on as soon as its next slice is paid for, and is not waited for
+        minimum_gap = max(FIRST_GAP_SECONDS, min(minimum_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS)))
+    # Until the budget owes a slice at most, but no longer than this reading's own price takes: dearer acts wait by
+    # themselves.
     price_gap = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
-    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if is_taking_census else 0.0))
+    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, -SLICE_SECONDS))
     return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))
 
 

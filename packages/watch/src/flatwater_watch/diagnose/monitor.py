@@ -149,6 +149,14 @@ class Monitor(Investigator):
         """Whether growth is proven, and its cause is being looked for."""
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
+    @property
+    def suspects_growth(self) -> bool:
+        """Whether memory rises lately, or drifts since the beginning, where each program rises: its cause is urgent."""
+        reading = self._latest_reading
+        if self.state is CaseState.BEGINNING and reading is not None:
+            return find_drift(self._history, self._explaining_causes, reading)[0]
+        return self.state not in {CaseState.BEGINNING, CaseState.WATCHING}
+
     def evidence(self) -> list[Evidence]:
         """Return the evidence on each cause that is worth reporting, by now."""
         return select_causes(self._known_evidence())
