@@ -946,6 +946,51 @@ def test_a_reading_without_suspicion_is_cheap(monitor: Monitor) -> None:
     assert 0 < monitor.cost_seconds < 1.0
 
 
+def test_growth_is_suspected_before_the_first_census_is_done_where_memory_drifts_alone() -> None:
+    """What a program loads at first rises as well."""
+    monitors = {"loads": Monitor(Roots()), "grows": Monitor(Roots()), "rests": Monitor(Roots())}
+    suspected = dict[str, int]()
+    for number in range(1, 41):
+        for name, monitor in monitors.items():
+            rounds = {"loads": min(number, 4), "grows": number, "rests": 0}[name]
+            monitor.observe(grown_reading(number, rounds), seconds=0.0)
+            assert monitor.state is CaseState.BEGINNING
+            if monitor.suspects_growth:
+                suspected.setdefault(name, number)
+    assert set(suspected) == {"grows"}
+    assert suspected["grows"] >= 5
+
+
+@pytest.mark.parametrize("is_earned_again", [False, True])
+def test_a_census_after_one_in_vain_waits_until_it_is_earned(
+    monkeypatch: pytest.MonkeyPatch, *, is_earned_again: bool
+) -> None:
+    """A chain of 200,000 objects took four censuses of half a second each, in a program of twelve seconds."""
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda _, _seconds=0.0: False)
+    monkeypatch.setattr(CensusTaker, "is_earned_again", property(lambda _: is_earned_again))
+    monitor, compared = Monitor(Roots()), set[int]()
+    for number in range(1, 25):
+        monitor.observe(NUMBERS["native"][1](number), seconds=60.0)
+        compared.add(monitor._case.comparisons)
+    monitor.close()
+    assert 1 in compared
+    assert (max(compared) > 1) is is_earned_again
+
+
+def test_a_census_is_earned_again_after_25_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [100.0]
+    monkeypatch.setattr(f"{CensusTaker.__module__}.monotonic", lambda: times[-1])
+    censuses = CensusTaker(Roots(), on_census=lambda _: None, current_step=lambda: 1)
+    censuses.slice_seconds = 60.0
+    assert censuses.advance_census_() is not None
+    censuses.last_cpu_seconds = 1.0
+    assert not censuses.is_earned_again
+    times.append(124.9)
+    assert not censuses.is_earned_again
+    times.append(125.1)
+    assert censuses.is_earned_again
+
+
 def test_a_search_for_holders_in_vain_waits_until_as_much_more_has_come() -> None:
     """Each climbs through all objects; in a program with many libraries three took half of the watch's time."""
     case = Investigation({}, lengths=heap_lengths(), lengths_step=0)

@@ -78,6 +78,8 @@ class Investigation:
     """Number of readings at which no drift was proven yet."""
     comparisons: int = 0
     """Number of comparisons with the first census so far."""
+    was_in_vain: bool = False
+    """Whether the last comparison explained next to nothing."""
     is_trace_suspended: bool = False
     """Whether the trace was ended between two readings, so that the next reading begins it again."""
     suspended_traces: int = 0

@@ -222,6 +222,7 @@ class Investigator:
             return None
         if not traces_garbage:
             case.comparisons, case.last_evidence = case.comparisons + 1, causes or case.last_evidence
+            case.was_in_vain = not self._are_enough(causes, 1 - OWNING.explained_share)
         case.comparison_evidence = causes
         # The line of an owner of most of the growth is found before the owner of the rest.
         share = ENDING.minimum_owned_share if may_find_line(case) else OWNING.explained_share
@@ -250,6 +251,7 @@ class Investigator:
         self.censuses.library_roots |= holders
         self.censuses.must_open_ids |= must_open_ids
         if holders:
+            case.was_in_vain = False  # the next censuses see more
             stop_search_(case)
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.LIBRARIES_UNCLEAR
 
@@ -403,7 +405,7 @@ class Investigator:
 
         Updates the case: the containers that it reached, its baseline, and its first-ranked owner.
         """
-        census = self.censuses.advance_census_()
+        census = self.censuses.advance_census_() if self._may_take_census(case) else None
         if census is None or case.baseline_census is None or census.step <= case.first_step:
             return None
         owners = find_owners_since_baseline_(case, case.baseline_census, census, slope.per_step)
@@ -416,6 +418,14 @@ class Investigator:
         for owner in owners:  # the lines stand in `case.lines`, and not in the evidence
             find_owner_line_(case, self._tracer, owner.path, owner.contents.leaves)
         return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=slope) for owner in owners]
+
+    def _may_take_census(self, case: Investigation) -> bool:
+        """Return whether the next census of a case may begin, or goes on: after a comparison in vain it must be earned.
+
+        A trace waits for no census, and near the memory limit, where it is taken whole, nothing does.
+        """
+        is_paid = self.censuses.is_earned_again or self.is_tracing or self.censuses.slice_seconds == inf
+        return is_paid or self.censuses.is_under_way or not case.was_in_vain
 
     def _latest_step(self) -> int:
         return 0 if self._latest_reading is None else self._latest_reading.step

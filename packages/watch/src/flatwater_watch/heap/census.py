@@ -364,8 +364,8 @@ class CensusTaker:
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
         """The census that is done, until it is reported."""
-        self._process_seconds_at_last = 0.0
-        """CPU seconds of the process at the end of the last census."""
+        self._process_seconds_at_last = self._time_at_last = 0.0
+        """CPU seconds of the process, and monotonic time, at the end of the last census."""
         self._starts_with_few_items = False
         """Whether the next census samples few items from the beginning, as the last walk was long."""
 
@@ -379,6 +379,11 @@ class CensusTaker:
         """Whether a census may be taken only to measure: the last was quick, or cost a small share of the CPU since."""
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
+
+    @property
+    def is_earned_again(self) -> bool:
+        """Whether the last census is a small share of the time since: one more after a comparison in vain may begin."""
+        return self.last_cpu_seconds <= MEASURING.maximum_time_share * (monotonic() - self._time_at_last)
 
     @property
     def roots(self) -> Roots:
@@ -412,7 +417,7 @@ class CensusTaker:
         with _pause_collector():  # the callback gets references to the containers
             self._on_census(census)
         self.last_cpu_seconds += thread_seconds() - start_seconds
-        self._process_seconds_at_last = process_seconds()
+        self._process_seconds_at_last, self._time_at_last = process_seconds(), monotonic()
         return census
 
     def run_slice_(self, seconds: float) -> None:
