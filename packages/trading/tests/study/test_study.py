@@ -24,10 +24,11 @@ from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
 from flatwater_trading.cli.study import StudyTraders, StudyWeights, next_commands, show_study
 from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.folds import cut_folds, fold_config
 from flatwater_trading.study.opening import StudyRequest
 from flatwater_trading.study.page import study_page
-from flatwater_trading.study.records import StudyFolder, read_study
+from flatwater_trading.study.records import read_study
 from flatwater_trading.study.study import StudyOutcome, train_study
 from flatwater_watch.errors import ConfigError, MemoryLimitError, RunError
 

@@ -38,9 +38,9 @@ from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.recipe.weights.run import WeightsRun, compose
 from flatwater_trading.recipe.weights.trader import rebuild_trader
 from flatwater_trading.study.config import StudyConfig
+from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.member import play_test_days
 from flatwater_trading.study.pooling import as_json, pool_folds
-from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, DataError
 
 PANEL = "synthetic:6x460:signal=0.7:context_instruments=1"

@@ -26,7 +26,7 @@ from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.phrases import stack_lines
 
 if TYPE_CHECKING:
-    from flatwater_trading.study.records import StudyFolder
+    from flatwater_trading.study.folder import StudyFolder
     from flatwater_trading.study.study import StudyOutcome
 
 SETTINGS_SUFFIX = ".toml"

@@ -28,7 +28,8 @@ from flatwater_trading.recipe.return_difference import (
 from flatwater_trading.recipe.run_comparison import equity_charts
 from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, CHAMPION, EQUAL_WEIGHT
 from flatwater_trading.study.config import StudyConfig
-from flatwater_trading.study.records import StudyFolder, StudyRecords, read_study
+from flatwater_trading.study.folder import StudyFolder
+from flatwater_trading.study.records import StudyRecords, read_study
 from flatwater_trading.study.table_rows import calendar_of_study, number_cell, percent_cell
 from flatwater_watch.files.json_values import plain_json_value
 from flatwater_watch.pages.blocks import Block, Paragraph, Section

@@ -17,7 +17,7 @@ from flatwater.sweeps.installation import require_optuna
 from flatwater.sweeps.run_processes import ask_process
 from flatwater.sweeps.space import read_space, require_evaluation
 from flatwater_trading.study.config import DEFAULT_FOLDS, MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
-from flatwater_trading.study.records import StudyFolder
+from flatwater_trading.study.folder import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.events.background import say_nothing
 from flatwater_watch.files.directory import write_object

@@ -12,7 +12,8 @@ from flatwater.metrics.short_numbers import nonzero_percent
 from flatwater_trading.recipe.rule_tables import SAME_SCORES
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.tear_sheet import tear_sheet
-from flatwater_trading.study.records import StudyFolder, StudyRecords, read_study
+from flatwater_trading.study.folder import StudyFolder
+from flatwater_trading.study.records import StudyRecords, read_study
 from flatwater_trading.study.table_rows import (
     calendar_of_study,
     chosen_rows,

@@ -27,8 +27,8 @@ from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
 from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT, simple_rules
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.deflated_sharpe import DeflatedSharpe, deflated_sharpe
+from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.purchase_rules import pooled_rules
-from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 
 

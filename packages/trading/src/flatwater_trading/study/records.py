@@ -1,4 +1,4 @@
-"""The folder of a study: its files and runs; and its result, read back and checked."""
+"""A study read from its folder: study.json, of which each value that is shown is checked, and the pooled equity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from flatwater.rundir.layout import Folder, FolderFile, RunFolder
 from flatwater.rundir.results import DAMAGE_FAULTS
 from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_trading.recipe.trader_names import BUY_AND_HOLD, EQUAL_WEIGHT
+from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.table_rows import (
     calendar_of_study,
     chosen_rows,
@@ -25,37 +25,6 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import is_number, parse_json
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.sanitize import short_repr
-
-
-class StudyFolder(Folder):
-    """The files of one study. Its runs are run folders, so `flatwater runs STUDY` lists them."""
-
-    base = FolderFile("base.toml")
-    """The configuration that all runs share, apart from fold and seed."""
-    study = FolderFile("study.toml")
-    """Folds, seeds, and what is in the panel."""
-    space = FolderFile("space.toml")
-    """Settings that are searched in each fold, and their values; only there if the study searches."""
-    result = FolderFile("study.json")
-    """The pooled result, and a row for each fold."""
-    equity = FolderFile("equity.parquet")
-    """Pooled equity of the champions and the traders that they are compared with."""
-    picture = FolderFile("study.png")
-    """Picture of the study."""
-    report = FolderFile("report.html")
-    """Page of the study."""
-
-    def run(self, fold: int, seed: int) -> RunFolder:
-        """Return the folder of the run of a fold and a seed."""
-        return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
-
-    def search_folder(self, fold: int) -> Path:
-        """Return the folder of the sweep that searches for the settings of a fold."""
-        return self.path / f"fold-{fold:02}-search"
-
-    def log(self, fold: int, seed: int) -> Path:
-        """Return the file that the process of a run writes its output to."""
-        return self.path / "logs" / f"fold-{fold:02}-seed-{seed}.txt"
 
 
 @dataclass(frozen=True, kw_only=True)

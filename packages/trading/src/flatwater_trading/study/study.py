@@ -24,9 +24,9 @@ from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.progress import RoundProgress, rounds_of_trials
 from flatwater.sweeps.run_processes import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
+from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
 from flatwater_trading.study.opening import OpenedStudy, StudyRequest, open_study_folder
-from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_duration
