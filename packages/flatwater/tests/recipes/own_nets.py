@@ -1,5 +1,6 @@
 """What a user might bring to see with: images in each form, numbers beside them, and networks of `torch.nn`."""
 
+import warnings
 from typing import Any
 
 import gymnasium
@@ -313,6 +314,50 @@ class Compiles(Plain):
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         super().__init__(space)
         self.layer: Any = torch.compile(self.layer, backend="eager")
+
+
+class Mixes(Plain):
+    """Takes the axis of the batch for one of the features."""
+
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs).softmax(dim=0)
+
+
+class Pairs(Plain):
+    """Knows the number of observations with which it is tried."""
+
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs).reshape(2, 6)
+
+
+class Featureless(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs)[:, 6:]
+
+
+class ToNumPy(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        return torch.as_tensor(np.cos(super().forward(obs).detach().numpy()))
+
+
+class Scripted(Plain):
+    """One of its modules is TorchScript."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.jit is deprecated
+            self.inner = torch.jit.script(nn.Linear(6, 6))
+
+
+class Sparse(Plain):
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.table = nn.Embedding(9, 6, sparse=True)
+
+    def forward(self, obs: Any) -> Tensor:
+        found: Tensor = self.table(obs["b"].argmax(-1))
+        return super().forward(obs) + found
 
 
 MADE = nn.Linear(4, 8)

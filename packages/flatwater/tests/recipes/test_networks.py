@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,12 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
         ("own_nets:Scribbles", "clone()"),
         ("own_nets:Aliases", "row is in the memory of table"),
         ("own_nets:Compiles", "calls torch.compile"),
+        ("own_nets:Mixes", "features of an observation change with the others of its batch"),
+        ("own_nets:Pairs", "forward() raised RuntimeError: shape '[2, 6]' is invalid for input of size 18"),
+        ("own_nets:Featureless", "expected features float32 [2, F] of 2 observations, got torch.float32 [2, 0]"),
+        ("own_nets:ToNumPy", "cannot be planned on the meta device"),
+        ("own_nets:Scripted", "module 'inner' is of torch.jit"),
+        ("own_nets:Sparse", "module 'table': expected sparse=False"),
         ("own_nets:Wants", "cannot be called with the observation space alone"),
         ("own_nets:MADE", "a function that makes one for an observation space, got a Linear"),
         ("own_nets:not_a_module", "expected a torch.nn.Module"),
@@ -226,6 +233,10 @@ def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_i
 
     with pytest.raises(ConfigError, match=r"policy\.network = .*Inside.*Move it to the top of a module"):
         from_mapping(PpoRunConfig, {"policy": {"network": Inside}}, "here")
+    made = partial(own_nets.Plain)
+    for given, cls in ((torch.nn.Linear(2, 2), "Linear"), (made, "partial")):
+        with pytest.raises(ConfigError, match=f"got an object of the class {cls}. Give the class, or a function"):
+            from_mapping(PpoRunConfig, {"policy": {"network": given}}, "here")
 
 
 @pytest.mark.slow

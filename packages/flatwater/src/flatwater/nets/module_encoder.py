@@ -7,7 +7,7 @@ optimiser, checkpoints and exports treat it like any other network.
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -177,6 +177,11 @@ def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed
             module = build()
         if not isinstance(module, nn.Module):
             raise ConfigError(f"{subject}: expected a torch.nn.Module, got a {type(module).__name__}")
+        for name, inner in module.named_modules():
+            if isinstance(inner, torch.jit.ScriptModule):
+                raise ConfigError(f"{subject}: module {name!r} is of torch.jit, which keeps its tensors. Leave it out")
+            if isinstance(inner, nn.Embedding | nn.EmbeddingBag) and inner.sparse:
+                raise ConfigError(f"{subject}: module {name!r}: expected sparse=False, as no optimiser reads it")
         if any(nn.parameter.is_lazy(value) for value in (*module.parameters(), *module.buffers())):
             with torch.no_grad(), CallGuard(subject, module, "forward"):
                 # A call gives lazy layers their sizes and numbers; evaluation mode keeps buffers unchanged.
@@ -230,7 +235,8 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
     # Both modes are tried; the features of evaluation, the last, stand for both.
     for learning in (True, False):
         features = _try_mode(module.train(learning), subject, parts)
-    if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIAL_BATCH,):
+    is_right = isinstance(features, Tensor) and features.dtype == torch.float32 and features.numel() > 0
+    if not is_right or features.shape[:-1] != (TRIAL_BATCH,):
         got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         raise ConfigError(
             f"{subject}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
@@ -240,6 +246,8 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
     for learning in (True, False):
         module.train(learning)
         _check_on_meta(encoder)
+    # The module has lost its numbers.
+    _try_rows(make_module(build, subject, parts, seed=0).eval(), subject, parts)
     return encoder
 
 
@@ -304,6 +312,30 @@ def _try_mode(module: nn.Module, subject: str, parts: Parts) -> Any:  # noqa: AN
     raise ConfigError(f"{subject}: forward {fault}")
 
 
+def _try_rows(module: nn.Module, subject: str, parts: Parts) -> None:
+    """Refuse a module, in evaluation mode, whose features of an observation depend on others of the same batch.
+
+    Raises:
+        ConfigError: they do, as where a layer takes the axis of the batch for one of the observation.
+        UserCodeError: the module cannot read a batch of another size.
+    """
+    zeros = [torch.cat([value, value[:1]]) for value in _example_values(parts, "cpu")]
+    others = [torch.cat([value[:-1], value[:1] + 1]) for value in zeros]  # the last observation is another one
+    buffers = _copy_buffers(module)
+    with lend_generator(0), torch.no_grad(), _without_fast_path():
+        with CallGuard(subject, module, "forward"):
+            features = module(nest_parts(parts, zeros))
+        _restore_buffers_(module, buffers)
+        other_features = features
+        with suppress(Exception):  # ones may be no observation, as for a table of one row
+            other_features = module(nest_parts(parts, others))
+    if not torch.allclose(features[:-1], other_features[:-1], rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ConfigError(
+            f"{subject}: forward: features of an observation change with the others of its batch. Leave the first "
+            "axis alone: softmax(dim=-1), batch_first=True"
+        )
+
+
 def _copy_buffers(module: nn.Module) -> dict[str, Tensor]:
     return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
@@ -321,11 +353,15 @@ def _repeats_call(
     """
     # A copy, as the second call may write into the same tensor. No buffer has the name "".
     results = {"": features.clone()} | _copy_buffers(module)
+    _restore_buffers_(module, earlier_buffers)
+    repeated_results = {"": call()} | _copy_buffers(module)
+    return all(_read_bits(result).equal(_read_bits(repeated_results[name])) for name, result in results.items())
+
+
+def _restore_buffers_(module: nn.Module, earlier_buffers: Mapping[str, Tensor]) -> None:
     for name, buffer in module.named_buffers():
         # Replaced and not copied into: forward may have put a buffer of another shape there.
         buffer.data = earlier_buffers[name].clone()
-    repeated_results = {"": call()} | _copy_buffers(module)
-    return all(_read_bits(result).equal(_read_bits(repeated_results[name])) for name, result in results.items())
 
 
 def _read_bits(tensor: Tensor) -> Tensor:
@@ -397,11 +433,11 @@ def _check_on_meta(encoder: ModuleEncoder) -> None:
     try:
         with _without_fast_path():
             encoder.module(_example_observations(encoder.parts, "meta"))
-    except (RuntimeError, NotImplementedError) as error:
+    except (RuntimeError, NotImplementedError, TypeError) as error:  # TypeError: of `.numpy()`
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
             f"{encoder.subject}: forward cannot be planned on the meta device: {first_line}. Keep "
-            "tensors with register_buffer, and leave branches on their values and .item() out"
+            "tensors with register_buffer, and leave branches on their values, .item() and .numpy() out"
         ) from error
     for name, value in encoder.module.named_buffers():
         if buffers.get(name) is not value:
