@@ -39,6 +39,13 @@ def test_gymnasiums_own_form_imports_the_module_that_registers_the_id() -> None:
     assert isinstance(build("minigrid:MiniGrid-Empty-5x5-v0"), GymnasiumWorld)
 
 
+def test_an_id_of_a_module_needs_no_version_where_it_has_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tetris_gymnasium/Tetris` was taken for the name of a class."""
+    spec = EnvSpec("boats/Boat", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+    monkeypatch.setitem(gymnasium.registry, "boats/Boat", spec)
+    assert isinstance(build("gymnasium.envs.classic_control:boats/Boat"), GymnasiumWorld)
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

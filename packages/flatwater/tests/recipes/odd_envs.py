@@ -303,6 +303,7 @@ ACTIONS: dict[str, tuple[Any, str]] = {
     "ActionsOfASequence": (sp.Sequence(sp.Discrete(2)), "TransformAction"),
     "ActionsFromThree": (sp.Discrete(3, start=3), ""),
     "ActionsFromBelow": (sp.Discrete(3, start=-1), ""),
+    "ActionsOfABillion": (sp.Discrete(1 << 30), "has 1,073,741,824 actions: expected at most 1,048,576"),
     "ActionsOne": (sp.Discrete(1), ""),
     "ActionsOfBits": (sp.MultiBinary(3), ""),
     "ActionsOfLists": (sp.MultiDiscrete([2, 3]), ""),
@@ -313,12 +314,29 @@ for _name, (_space, _said) in ACTIONS.items():
     globals()[_name] = expect(_said)(type(_name, (Fine,), {"action_space": _space, "__module__": __name__}))
 
 
+@expect("")
+class ActionsInATable(Fine):
+    """Tetris of Gymnasium has `actions` that are no enum."""
+
+    actions = {"left": 0, "right": 1}  # noqa: RUF012  (of a class that nobody changes)
+
+
 class _Sampled(Fine):
     """Shows any member of its space."""
 
     def make_observation(self) -> Any:
         self.observation_space.seed(self.age)
         return self.observation_space.sample()
+
+
+class OwnSpace(sp.Space[Any]):
+    """Gymnasium cannot flatten it."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return 0
+
+    def contains(self, x: Any) -> bool:
+        return x == 0
 
 
 OBSERVATIONS: dict[str, tuple[Any, str]] = {
@@ -331,6 +349,8 @@ OBSERVATIONS: dict[str, tuple[Any, str]] = {
     "SeesASequence": (sp.Sequence(sp.Discrete(2)), "TransformObservation"),
     "SeesOneOf": (sp.OneOf([sp.Discrete(2), sp.Discrete(3)]), "TransformObservation"),
     "SeesDiscrete": (sp.Discrete(5), ""),
+    "SeesABillion": (sp.Discrete(1 << 30), "are 1,073,741,824 numbers, a place for each value of a choice"),
+    "SeesASpaceOfOnesOwn": (OwnSpace(), "got a OwnSpace, which has no fixed number of numbers"),
     "SeesDiscreteFromThree": (sp.Discrete(5, start=3), ""),
     "SeesBits": (sp.MultiBinary(6), ""),
     "SeesBitsOfTwoAxes": (sp.MultiBinary([2, 3]), ""),
@@ -436,7 +456,7 @@ PAID: dict[str, tuple[Any, str]] = {
     "PaysNothing": (None, "the reward is None (NoneType)"),
     "PaysText": ("1.5", "the reward is '1.5' (str)"),
     "PaysComplex": (1j, "the reward is 1j (complex)"),
-    "PaysTwice": (np.zeros(2), "the reward is "),
+    "PaysTwice": (np.zeros(2), "expected a number. gymnasium.wrappers.TransformReward makes one of several"),
     "PaysAList": ([1.0, 2.0], "the reward is "),
     "PaysOneInAnArray": (np.ones(1), ""),
     "PaysABool": (True, ""),

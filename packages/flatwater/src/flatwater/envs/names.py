@@ -88,9 +88,9 @@ def gymnasium_id(name: str) -> str | None:
         return None if name in {"", FORAGE} else name
     if kind == GYMNASIUM:
         return rest or None
-    # Gymnasium's own form is `module:ID-v0`; the name of a class has no hyphen.
-    has_version = "-v" in rest and kind not in {PETTINGZOO, OBJECT}
-    return name if has_version else None
+    # Gymnasium's own form is `module:ID-v0` or `module:namespace/ID`; the name of a class has no hyphen and no slash.
+    is_id = ("-v" in rest or "/" in rest) and kind not in {PETTINGZOO, OBJECT}
+    return name if is_id else None
 
 
 def registered_id(env_id: str) -> str:

@@ -11,6 +11,9 @@ from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.spaces import ObservationReader
 from flatwater_watch.errors import ConfigError
 
+MAXIMUM_CHOICES = 1 << 20
+"""Most actions of a list of choices."""
+
 
 class ActionSpec(NamedTuple):
     """The actions of an agent."""
@@ -48,9 +51,10 @@ def fit_actions(actions: Array, space: gym.Box) -> Array:
 
 @runtime_checkable
 class HasActionNames(Protocol):
-    """An environment that names its actions in an enum, as MiniGrid's do."""
+    """An environment that may name its actions, as MiniGrid's do."""
 
-    actions: EnumType
+    actions: Any
+    """An enum, or anything else of the user's."""
 
 
 def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpec:
@@ -77,9 +81,15 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
             f"with one axis and finite bounds, got {space}. Wrap the environment with "
             "gymnasium.wrappers.TransformAction"
         )
+    if space.n > MAXIMUM_CHOICES:
+        raise ConfigError(
+            f"{name}: {space} has {int(space.n):,} actions: expected at most {MAXIMUM_CHOICES:,}, as each has a place "
+            "in the network. Wrap the environment with gymnasium.wrappers.TransformAction"
+        )
     numbers = range(int(space.start), int(space.start + space.n))
     # The enum names the actions only if its values are exactly their numbers, in order.
-    members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
+    enum = env.actions if isinstance(env, HasActionNames) else None
+    members: list[Any] = list(enum.__members__.values()) if isinstance(enum, EnumType) else []
     if [member.value for member in members] == list(numbers):
         return ActionSpec(tuple(member.name for member in members), numbers.start)
     return ActionSpec(tuple(str(number) for number in numbers), numbers.start)

@@ -56,7 +56,8 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (wha
         return value
     array = np.asarray(value)
     if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(value, int)):
-        raise TypeError(f"the reward is {_short_value(value)}: expected a number")
+        several = ". gymnasium.wrappers.TransformReward makes one of several" if array.size > 1 else ""
+        raise TypeError(f"the reward is {_short_value(value)}: expected a number{several}")
     # Not every int can become a float: Python's ints have no largest number.
     reward = value if isinstance(value, int) else float(array.ravel()[0])
     if -MAXIMUM_FLOAT32 <= reward <= MAXIMUM_FLOAT32:

@@ -15,19 +15,21 @@ from torch import Tensor
 
 from flatwater.envs.world import Array, World
 from flatwater.envs.wrapped.actions import fit_actions
-from flatwater.envs.wrapped.checks import CONVERSION_ERRORS
+from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, RESET_PARTS
 from flatwater.envs.wrapped.masks import masked_reader, split_mask_space
-from flatwater.envs.wrapped.spaces import ObservationForm, ObservationReader, make_reader
+from flatwater.envs.wrapped.spaces import (
+    MAXIMUM_NUMBERS,
+    READABLE_SPACES,
+    ObservationForm,
+    ObservationReader,
+    make_reader,
+)
 from flatwater_watch.errors import ConfigError
 
-READABLE_SPACES = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
-"""Spaces of numbers; other spaces next to them in a Dict, such as words, are left out."""
 FRAMES_PER_SECOND = 30
 """Frames of a second for an environment whose metadata do not say."""
 OTHER_KIND = "other"
 """Name in a file of a space that holds no numbers."""
-MAXIMUM_NUMBERS = 1 << 24
-"""Most numbers that a space in a file may have."""
 
 
 class Rows(NamedTuple):
@@ -81,6 +83,8 @@ class NativeSpaces:
                 self.reader.write(_pick_observation(batch, number), row)
         except CONVERSION_ERRORS as fault:
             problem = f"no entry {fault}" if isinstance(fault, KeyError) else str(fault)
+            if isinstance(obs, tuple) and len(obs) == RESET_PARTS and isinstance(obs[1], Mapping):
+                problem = "got a pair, as env.reset() returns: give its first part"
             raise ConfigError(f"obs: expected one of {self.observation}, or several side by side: {problem}") from fault
         return Rows(rows, axes)
 

@@ -29,6 +29,10 @@ BESIDE_POSITION = PADDING - 1
 TOKEN, TOKEN_AXES = 3, 2
 """Bytes of a token, and axes of an array of tokens."""
 ObservationForm = Literal["auto", "tokens", "image", "vector"]
+MAXIMUM_NUMBERS = 1 << 24
+"""Most numbers of an observation."""
+READABLE_SPACES = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
+"""Spaces of numbers; others have no fixed number of them, as words, graphs, sequences, and spaces of the user's."""
 _IMAGE_RANKS = (2, 3, 4)
 """Number of axes of an image of one channel, of an image with channels, and of a stack of images."""
 _PIXEL_TYPES = (np.dtype(np.uint8), np.dtype(np.bool_))
@@ -252,8 +256,8 @@ class _Leaf(NamedTuple):
 
     @property
     def has_varying_size(self) -> bool:
-        """Whether its values have no fixed number of numbers, as words, graphs and sequences."""
-        return _is_words(self.space) or isinstance(self.space, gym.Graph | gym.Sequence | gym.OneOf)
+        """Whether its values have no fixed number of numbers that we know."""
+        return not isinstance(self.space, READABLE_SPACES)
 
 
 def _leaf_spaces(
@@ -291,6 +295,12 @@ def _require_fixed_sizes(space: gym.Space[Any], leaves: Sequence[_Leaf], name: s
     """
     unreadable_leaves = [leaf for leaf in leaves if leaf.has_varying_size]
     if not unreadable_leaves:
+        if (count := sum(gym.flatdim(leaf.space) for leaf in leaves)) > MAXIMUM_NUMBERS:
+            raise ConfigError(
+                f"{name}: observations of {space} are {count:,} numbers, a place for each value of a choice: expected "
+                f"at most {MAXIMUM_NUMBERS:,}. Wrap the environment with gymnasium.wrappers.TransformObservation, "
+                "which makes a Box of them"
+            )
         return
     # Of another space nothing can be left out.
     keys = [*space] if isinstance(space, gym.Dict) else range(len(space)) if isinstance(space, gym.Tuple) else ()
