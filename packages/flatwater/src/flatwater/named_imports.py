@@ -179,6 +179,14 @@ def check_takes_one_argument(function: object, setting: str, expected: str) -> N
         ConfigError: it is no function, or one of another number of arguments.
     """
     callable_: Any = function  # for the type checker
+    # A call of these runs none of their lines. Of an object with `__call__` that method says it.
+    bodies = (function, vars(type(function)).get("__call__"))
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_kind(body) for is_kind in kinds for body in bodies):
+        raise ConfigError(
+            f"{setting}: expected {expected}, got {short_repr(function)}, whose lines a call does not run: write it "
+            "with neither async nor yield"
+        )
     try:
         inspect.signature(callable_).bind(None)  # binds without a call: None stands for any argument
     except ValueError:  # a function in C may have no signature: its call shows whether it takes one argument

@@ -3,7 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import escape_controls, short_repr
+from flatwater_watch.sanitize import short_repr
 
 RESERVED_FAMILIES = frozenset({
     "account", "agent_steps", "benchmark", "buffer", "champion", "critic", "episode", "evaluation", "fitness",
@@ -35,7 +35,7 @@ def check_name(name: object) -> str:
     Raises:
         ConfigError: the name is not plain text, too long, or in a family of Flatwater's, such as `return/mean`.
     """
-    if not isinstance(name, str) or not name.strip() or escape_controls(name) != name:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise ConfigError(f"log({short_repr(name)}, ...): expected a name in plain text, such as 'mine/height'")
     if len(name.encode(errors="replace")) > MAXIMUM_NAME:
         raise ConfigError(f"log({short_repr(name)}, ...): expected a name of at most {MAXIMUM_NAME} bytes")
@@ -54,7 +54,7 @@ def as_number(value: object) -> float | None:
     number: Any = value
     try:
         return float(number.item() if isinstance(value, _OneNumber) else number)
-    except (TypeError, ValueError, RuntimeError):  # no number, or an array or tensor of several
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # no number, several, or one of too many digits
         return None
 
 

@@ -65,5 +65,27 @@ def fail(episode: Any) -> None:
     raise KeyError(episode.env)
 
 
+async def hear_later(round_: Any) -> None:
+    """Nobody awaits it."""
+    round_.log("mine/x", 1)
+
+
+def hear_lazily(round_: Any) -> Any:
+    """Nobody asks it for its items."""
+    yield round_.log("mine/x", 1)
+
+
+def log_two_lines(round_: Any) -> None:
+    round_.log("mine/x\ny", 1)
+
+
+def log_huge(round_: Any) -> None:
+    round_.log("mine/x", 10**400)
+
+
+def ask_what_is_missing(round_: Any) -> None:
+    round_.log("mine/x", round_.metrics["return/man"])
+
+
 def no_argument() -> None:
     """Of no use."""

@@ -25,7 +25,13 @@ class RoundMetrics(Mapping[str, float]):
         self._numbers = numbers
 
     def __getitem__(self, name: str) -> float:
-        """Return a number."""
+        """Return a number.
+
+        Raises:
+            KeyError: the round has no such number, as `return/mean` where no episode ended in it.
+        """
+        if name not in self._numbers:
+            raise KeyError(f"{name}: this round has no such number; metrics.get({name!r}) is None where it is missing")
         return self._numbers[name]
 
     def __iter__(self) -> Iterator[str]:
