@@ -1,9 +1,14 @@
 """The public face: what the commands do, from a program."""
 
 import json
+import os
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,6 +21,11 @@ from flatwater_watch.errors import CheckpointError, ConfigError
 
 SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
 SMALL |= {"learner": {"epochs": 2, "minibatches": 1}, "wrapped": {"steps": 60}}
+
+MODES: dict[str, Callable[[], Any]] = {
+    "no_grad": torch.no_grad, "inference": torch.inference_mode,
+    "anomaly": partial(torch.autograd.set_detect_anomaly, mode=True),
+}  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -46,6 +56,62 @@ def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFix
     assert not cut.finished
     assert cut.result is None
     assert fw.resume(cut, quiet=True).result == run.result
+
+
+@pytest.mark.parametrize("mode", ["float64", "meta", "no_grad", "inference", "anomaly"])
+def test_a_run_has_torchs_own_modes_and_the_program_keeps_its_own(mode: str) -> None:
+    """Each ended in a traceback, and what was trained before could not be loaded."""
+    with ExitStack() as modes:
+        if mode == "float64":
+            modes.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float64)
+        elif mode == "meta":
+            modes.callback(torch.set_default_device, None)
+            torch.set_default_device("meta")
+        else:
+            modes.enter_context(MODES[mode]())
+        run = fw.train("ppo", rounds=1, run="run", quiet=True, **SMALL)
+        assert fw.load(run).act(np.zeros(4, np.float32)) in (0, 1)
+        assert run.evaluate() == run.result
+        assert torch.get_default_dtype() == (torch.float64 if mode == "float64" else torch.float32)
+        assert torch.get_default_device().type == ("meta" if mode == "meta" else "cpu")
+        assert torch.is_grad_enabled() == (mode not in {"no_grad", "inference"})
+        assert torch.is_anomaly_enabled() == (mode == "anomaly")
+
+
+class Wanderer(gymnasium.Env[Any, Any]):
+    """A simulator that works in a folder of its own."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        Path("elsewhere").mkdir(exist_ok=True)
+        if Path.cwd().name != "elsewhere":
+            os.chdir("elsewhere")
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return int(action), 1.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+@pytest.mark.parametrize("run", ["run", None])
+def test_a_run_lies_where_it_was_begun_if_its_environment_goes_elsewhere(run: str | None, folder: Path) -> None:
+    """It lay in the folder of the environment."""
+    trained = fw.train("ppo", env=Wanderer, rounds=1, run=run, quiet=True, **SMALL)
+    assert Path.cwd().name == "elsewhere"
+    assert trained.path.parent == (folder if run else folder / "runs")
+    assert trained.result is not None
+    assert fw.load(trained).act(0) in (0, 1)
+
+
+@pytest.mark.parametrize("use", [fw.load, fw.resume, fw.evaluate, fw.fork, lambda run: fw.export(run, "policy.pt2")])
+def test_what_is_no_run_is_told(use: Callable[[Any], object]) -> None:
+    with pytest.raises(ConfigError, match="run: expected a folder for the new run, got a bytes"):
+        fw.train("ppo", run=b"run", quiet=True, **SMALL)  # type: ignore[call-overload]
+    for other in (None, 3, [Path("run")]):
+        with pytest.raises(ConfigError, match=r"run: expected .* a folder or a URL, got an? (NoneType|int|list)$"):
+            use(other)
 
 
 def test_an_environment_that_is_not_the_runs_is_refused() -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from signal import SIGINT
 from typing import Any, overload
 
-import torch
 from rich.console import Console
 
 from flatwater.comparisons.named import compare_named
@@ -45,6 +44,7 @@ from flatwater.runs.callbacks import PYTHON_OBJECT, Callbacks, OnRound
 from flatwater.runs.config import drop_total_steps
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
+from flatwater.runs.machine import usual_torch_modes
 from flatwater.runs.policy_export import export as write_policy
 from flatwater.runs.policy_file import read_policy
 from flatwater.runs.seeds import create_group, group_runs
@@ -160,7 +160,7 @@ class TrainedSeeds:
         changes = {"rounds": rounds, **changes}
         with trust_code(trust), hand_over_env(self.env), closing(group_runs(folder, changes)) as runs:
             for _seed, train_one in runs:
-                with _restore_threads(), _end_on_early_signals():
+                with usual_torch_modes(), _end_on_early_signals():
                     outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
                 if not _finish_run(outcome, self.env).finished:
                     break  # `round.stop()` of one run stops the group
@@ -215,11 +215,11 @@ def train(
     callbacks = {"on_round": on_round, "on_episode": on_episode}
     functions: dict[str, Any] = {name: call for name, call in callbacks.items() if not isinstance(call, str)}
     if seeds is not None:
-        with hand_over_env(env):
-            group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
+        with usual_torch_modes(), hand_over_env(env):
+            group = create_group(full_config, seeds, _as_path(run), Callbacks(**functions))
         return TrainedSeeds(group.path, env).resume(quiet=quiet, **functions)
-    with _restore_threads(), _end_on_early_signals(), hand_over_env(env):
-        outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)
+    with usual_torch_modes(), _end_on_early_signals(), hand_over_env(env):
+        outcome = start_run(full_config, _as_path(run), _make_console(quiet=quiet), **functions)
     return _finish_run(outcome, env)
 
 
@@ -253,7 +253,7 @@ def resume(
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
     place, env = _find_run(run, env)
-    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
+    with usual_torch_modes(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
         console = _make_console(quiet=quiet)
         outcome = resume_run(place, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
     return _finish_run(outcome, env)
@@ -291,14 +291,14 @@ def fork(
     # The parent's environment object, unless the fork gets another environment.
     env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else find_env_object(settings)
     settings = replace_env_object(settings)
-    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
+    with usual_torch_modes(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
         console = _make_console(quiet=quiet)
-        folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
+        folder = open_folder(Path(_find_run(parent, env)[0]))
         parent_config = read_config(folder, trains=True, replaced_names=flat_settings(settings))
         base = to_mapping(drop_total_steps(parent_config, settings))  # `rounds` wins over its `total_steps`
         config = from_mapping(type(parent_config), merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
-        new_folder = None if run is None else Path(run)
+        new_folder = _as_path(run)
         outcome = start_run(config, new_folder, console, parent=parent_state, on_round=on_round, on_episode=on_episode)
     return _finish_run(outcome, env)
 
@@ -309,7 +309,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
     Raises:
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
-    with hand_over_env(find_env_object(settings)):
+    with usual_torch_modes(), hand_over_env(find_env_object(settings)):
         _checked_settings, plan = check_and_plan(resolve_config(recipe, config, settings), trains=False)
         return plan
 
@@ -342,7 +342,7 @@ def evaluate(
         FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody else's.
     """
     place, env = _find_run(run, env)
-    with _restore_threads(), trust_code(trust), hand_over_env(env):
+    with usual_torch_modes(), trust_code(trust), hand_over_env(env):
         file = None if video is None else Path(video)
         return evaluate_run(
             place, holdout=holdout, say=say_nothing, video=file, video_episodes=video_episodes, **changes
@@ -388,7 +388,7 @@ def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) 
             it names code that may be somebody else's.
     """
     place, env = _find_run(run, env)
-    with _restore_threads(), trust_code(trust), hand_over_env(env):
+    with usual_torch_modes(), trust_code(trust), hand_over_env(env):
         return read_policy(Path(place)) if Path(place).is_file() else _load_policy(Path(place))
 
 
@@ -427,14 +427,32 @@ def export(run: TrainedRun | Path | str, to: Path | str, *, trust: bool = False,
             it would need more memory than it may take, the difference is above 0.00001, or the file cannot be written:
             nothing is written.
     """
-    return write_policy(load(run, trust=trust), Path(to), budget)
+    with usual_torch_modes():
+        return write_policy(load(run, trust=trust), Path(to), budget)
 
 
 def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:  # noqa: ANN401  (what the user has)
-    """Return a run's path or URL, and its environment as an object: `env`, or else that of the result of `train`."""
+    """Return a run's path or URL, and its environment as an object: `env`, or else that of the result of `train`.
+
+    Raises:
+        ConfigError: `run` is none of these.
+    """
     if isinstance(run, TrainedRun | TrainedSeeds):
         return run.path, run.env if env is None else env
+    if not isinstance(run, Path | str):
+        raise ConfigError(f"run: expected a result of train, a folder or a URL, got a {type(run).__name__}")
     return run, env
+
+
+def _as_path(run: Path | str | None) -> Path | None:
+    """Return the folder of a new run as a path; None if the user leaves its name to us.
+
+    Raises:
+        ConfigError: `run` is neither a path nor text.
+    """
+    if not isinstance(run, Path | str | None):
+        raise ConfigError(f"run: expected a folder for the new run, got a {type(run).__name__}")
+    return None if run is None else Path(run)
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -488,13 +506,3 @@ def _end_on_early_signals() -> Iterator[None]:
             yield
     except Terminated as termination:
         raise _exit_exception(termination.number) from None  # without the chain: the user sees a plain Ctrl-C
-
-
-@contextmanager
-def _restore_threads() -> Iterator[None]:
-    """Restore the calling program's number of torch threads after the block, as a run sets it for the whole process."""
-    previous_threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(previous_threads)

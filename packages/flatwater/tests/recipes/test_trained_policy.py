@@ -248,6 +248,20 @@ def test_another_observation_is_refused_by_its_part(given: Any, said: str) -> No
         policy(Boat).act(given)
 
 
+def test_what_a_reset_returns_is_told_from_its_observation() -> None:
+    with pytest.raises(ConfigError, match=r"got a pair, as env.reset\(\) returns: give its first part"):
+        policy(Boat).act(Boat().reset(seed=0))
+
+
+def test_a_mask_without_a_legal_action_is_refused() -> None:
+    """The first action was taken."""
+    seen, ours = Boat().reset(seed=0)[0], policy(Boat)
+    assert ours.act(seen, [0, 0, 1, 0, 1]).tolist() == [3, 1]
+    for given in ([0, 0, 0, 0, 0], [1, 1, 1, 0, 0]):
+        with pytest.raises(ConfigError, match="no legal action"):
+            ours.act(seen, given)
+
+
 @every_env
 def test_a_file_of_weights_has_the_spaces_and_the_values(env: type[Drawn], tmp_path: Path) -> None:
     ours, file = MADE[env](env), tmp_path / "policy.safetensors"

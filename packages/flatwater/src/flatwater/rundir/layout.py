@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flatwater.config.toml import dumps_config
 from flatwater.metrics.last_records import read_last
+from flatwater.sources import current_folder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import (
     current_path,
@@ -119,18 +120,23 @@ class RunFolder(Folder):
         return self.root / name.replace(":", ".")
 
 
-def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = ()) -> RunFolder:
+def create_folder(
+    path: Path | None, kind: str, taken_names: Collection[str] = (), home: Collection[str] = ()
+) -> RunFolder:
     """Make the folder of a new run, or check that it is empty. Returns it.
 
     Args:
         path: the folder; None for `runs/<kind>-<date>-<number>`.
         kind: name of the recipe.
         taken_names: names of other runs at the URL where the run will be mirrored.
+        home: `current_folder()` before code of the user's was called, which may have gone to another folder.
 
     Raises:
         RunError: the folder has files in it already, lies among another run's checkpoints, or cannot be written.
     """
     folder = path if path is not None else RUNS_FOLDER
+    if home and [*home] != current_folder():
+        folder = Path(*home, folder)
     parents = folder.absolute().parents
     # Parents of each folder `checkpoints` that contains this folder; a run, if they have a config.toml.
     outer_folders = (RunFolder(parent) for child, parent in pairwise(parents) if child.name == "checkpoints")
@@ -138,7 +144,7 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
         raise RunError(f"--run {folder}: lies among the checkpoints of another run. Choose another folder.")
     try:
         if path is None:
-            return RunFolder(_make_numbered_folder(kind, taken_names))
+            return RunFolder(_make_numbered_folder(folder, kind, taken_names))
         folder.mkdir(parents=True, exist_ok=True)
         # Files of a run that never began do not count, so that the user can repeat the command.
         entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(LEFTOVER_PREFIXES)]
@@ -153,11 +159,11 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
     return RunFolder(folder)
 
 
-def _make_numbered_folder(kind: str, taken_names: Collection[str]) -> Path:
-    """Make `runs/KIND-DATE-N` with the first number that is free here and at the mirror."""
+def _make_numbered_folder(runs: Path, kind: str, taken_names: Collection[str]) -> Path:
+    """Make `KIND-DATE-N` in the folder `runs`, with the first number that is free here and at the mirror."""
     # The first folder that this process itself makes: another process may take a free name at the same moment.
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
-    paths = (RUNS_FOLDER / f"{kind}-{today}-{n}" for n in count(1))
+    paths = (runs / f"{kind}-{today}-{n}" for n in count(1))
     return next(path for path in paths if path.name not in taken_names and _make_folder(path))
 
 

@@ -68,6 +68,27 @@ def use_threads(count: int) -> int:
     return threads
 
 
+@contextmanager
+def usual_torch_modes() -> Iterator[None]:
+    """Compute with torch's own defaults within the block: float32, on the CPU, with gradients.
+
+    After it the program has its modes and its number of threads again, which a run sets for the whole process.
+    """
+    threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
+    has_device = device.type != "cpu"
+    try:
+        torch.set_default_dtype(torch.float32)
+        if has_device:
+            torch.set_default_device(None)
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        if has_device:
+            torch.set_default_device(device)
+
+
 def keep_freed_memory() -> None:
     """Make the allocator keep large freed blocks, instead of giving them back at once. Called once, before round 1.
 

@@ -108,6 +108,8 @@ def _are_equal(left: object, right: object) -> bool:
 def _measure_phases(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
     """Return the bytes to plan for each phase, or the message of a ConfigError: a fork cannot raise in its parent."""
     try:
-        return {phase: int(KERNEL_FACTOR * size) for phase, size in transients().items()}
+        # Anomaly detection reads numbers, which there are none of on the meta device.
+        with torch.autograd.set_detect_anomaly(False):
+            return {phase: int(KERNEL_FACTOR * size) for phase, size in transients().items()}
     except ConfigError as error:
         return str(error)

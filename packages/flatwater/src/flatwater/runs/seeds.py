@@ -24,6 +24,7 @@ from flatwater.runs.machine import release_freed_memory, use_threads
 from flatwater.runs.session import RunOutcome, read_config, resume, start_new_run, with_changes
 from flatwater.runs.settings_checks import check_settings
 from flatwater.runs.trust import remember_run
+from flatwater.sources import current_folder
 from flatwater_watch.errors import require
 from flatwater_watch.events.background import say_nothing
 from flatwater_watch.files.directory import write_object
@@ -50,7 +51,7 @@ def create_group(
     Raises:
         FlatwaterError: no run could start with these settings.
     """
-    seed_list = _list_seeds(seeds, config.seed)
+    home, seed_list = current_folder(), _list_seeds(seeds, config.seed)
     for seed in seed_list:
         replace(config, seed=seed)  # refuses a seed that no run can have, before the folder is made
     checked_settings = check_settings(config, callbacks)
@@ -58,7 +59,7 @@ def create_group(
     if not config.start_over_budget:
         require_fit(plan)  # before the folder is made
     # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
-    folder = create_folder(run, config.trainer, checked_settings.taken_names)
+    folder = create_folder(run, config.trainer, checked_settings.taken_names, home)
     # All runs have the same number of threads, set now: with another number the last bits of sums differ.
     base = replace(checked_settings.config, seed=seed_list[0], threads=use_threads(config.threads))
     write_object(folder.seeds, json.dumps(seed_list).encode() + b"\n")

@@ -44,6 +44,7 @@ from flatwater.runs.run import Run
 from flatwater.runs.settings_checks import check_machine, check_settings
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trust import permit_run, remember_run
+from flatwater.sources import current_folder
 from flatwater.state.garbage import freeze_gc
 from flatwater.storage.objects import is_url
 from flatwater.trainers.logged_numbers import OnEpisode
@@ -100,7 +101,7 @@ def start_new_run(
         profile: rounds that are recorded with torch's profiler.
         parent: the run whose state the new run goes on from; None for a run that is not a fork.
     """
-    events = RunEvents(console, [*listeners])
+    events, home = RunEvents(console, [*listeners]), current_folder()
     with events.report_ending():
         checked_settings = check_settings(config, Callbacks(on_round, on_episode))
         # 0 threads becomes a number now, which a resume uses again: with other threads the last bits of sums differ.
@@ -112,7 +113,7 @@ def start_new_run(
         with console.status(BUILDING_STATUS):
             composed_run = _compose_new(config, parent, profile, events.show_line)
         # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
-        folder = create_folder(run, config.trainer, checked_settings.taken_names)
+        folder = create_folder(run, config.trainer, checked_settings.taken_names, home)
         # The lock before the mirror: only the lock's holder may send to the URL or write the folder's files.
         with (
             hold_lock(folder) as locked_folder,

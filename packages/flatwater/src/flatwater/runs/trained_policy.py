@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flatwater.envs.world import Array, Spaces
+from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater.envs.wrapped.masks import split_mask
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, Rows, split_axes, to_array
 from flatwater.runs.policy_export import PolicyExport
@@ -78,7 +78,7 @@ class TrainedPolicy:
         self._spaces, self._native = spaces, native
         self.generator = torch.Generator().manual_seed(0)
         """Generator from which actions are drawn: `policy.generator.manual_seed(7)` draws others."""
-        self._memory = torch.zeros(2, 0, network.cells)  # of no agents
+        self._memory = torch.zeros(2, 0, network.cells, device="cpu")  # of no agents
         self._remembered_names = list[Any]()
         """Name of each agent in the memory, in its order."""
 
@@ -178,7 +178,11 @@ class TrainedPolicy:
         agents = self._split_by_agent(observation)
         count = len(agents.rows.obs)
         cells = self._network.cells  # 0: the policy has no memory, and `state` is returned as it came
-        memory = torch.zeros(2, count, cells) if state is None or not cells else torch.from_numpy(np.stack(state))
+        memory = (
+            torch.zeros(2, count, cells, device="cpu")
+            if state is None or not cells
+            else torch.from_numpy(np.stack(state))
+        )
         if episode_start is not None:
             memory[:, torch.from_numpy(np.asarray(episode_start, np.bool_).ravel())] = 0
         rng = None if deterministic else self.generator
@@ -266,7 +270,7 @@ class TrainedPolicy:
         names = [*agents.names]
         if not self._network.cells or not self._remembered_names:
             # Without cells the memory begins anew in each call, so that the number of observations may change.
-            self._memory = torch.zeros(2, len(names), self._network.cells)
+            self._memory = torch.zeros(2, len(names), self._network.cells, device="cpu")
             self._remembered_names = names
         if self._remembered_names == names:
             return slice(None)  # all agents, in their order
@@ -289,7 +293,7 @@ class TrainedPolicy:
     def _to_device(self, values: Array | Tensor) -> Tensor:
         # Looked up in each call, as the user may have moved the module.
         device = next(self.module.parameters()).device
-        return torch.as_tensor(values).to(device)
+        return torch.as_tensor(values, device=device)
 
     def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
         """Return the mask of legal actions on the device, as bool [B, R] with `rows` as B; None without a mask.
@@ -304,7 +308,10 @@ class TrainedPolicy:
         # With `bounds`, actions are continuous.
         if mask.size != prod(shape) or self._spaces.bounds is not None:
             raise ConfigError(f"legal = an array {list(mask.shape)}: expected {list(shape)}, where actions are choices")
-        return self._to_device(mask.reshape(shape))
+        rows_legal = mask.reshape(shape)
+        if not all(flags.any(-1).all() for flags in split_legal(self._spaces, rows_legal)):
+            raise ConfigError("legal has no legal action for an observation: expected at least one")
+        return self._to_device(rows_legal)
 
     def _to_env_actions(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         """Return a world's actions as the environment takes them: for one observation, a batch, or a dict by agent."""
