@@ -107,6 +107,9 @@ def test_a_run_lies_where_it_was_begun_if_its_environment_goes_elsewhere(run: st
 
 @pytest.mark.parametrize("use", [fw.load, fw.resume, fw.evaluate, fw.fork, lambda run: fw.export(run, "policy.pt2")])
 def test_what_is_no_run_is_told(use: Callable[[Any], object]) -> None:
+    Path("000001.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"000001\.json: expected the folder of a run, or a \.safetensors file"):
+        fw.load("000001.json")
     with pytest.raises(ConfigError, match="run: expected a folder for the new run, got a bytes"):
         fw.train("ppo", run=b"run", quiet=True, **SMALL)  # type: ignore[call-overload]
     for other in (None, 3, [Path("run")]):

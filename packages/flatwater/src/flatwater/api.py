@@ -36,7 +36,7 @@ from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
 from flatwater.reports.result_blocks import result_table
 from flatwater.rundir.description import read_description, read_settings
-from flatwater.rundir.layout import RunFolder, open_folder
+from flatwater.rundir.layout import RunFolder, new_run_path, open_folder
 from flatwater.rundir.listing import read_run_line
 from flatwater.rundir.results import read_result
 from flatwater.rundir.seeds import begun_runs, read_seeds
@@ -216,10 +216,10 @@ def train(
     functions: dict[str, Any] = {name: call for name, call in callbacks.items() if not isinstance(call, str)}
     if seeds is not None:
         with usual_torch_modes(), hand_over_env(env):
-            group = create_group(full_config, seeds, _as_path(run), Callbacks(**functions))
+            group = create_group(full_config, seeds, new_run_path(run), Callbacks(**functions))
         return TrainedSeeds(group.path, env).resume(quiet=quiet, **functions)
     with usual_torch_modes(), _end_on_early_signals(), hand_over_env(env):
-        outcome = start_run(full_config, _as_path(run), _make_console(quiet=quiet), **functions)
+        outcome = start_run(full_config, new_run_path(run), _make_console(quiet=quiet), **functions)
     return _finish_run(outcome, env)
 
 
@@ -298,7 +298,7 @@ def fork(
         base = to_mapping(drop_total_steps(parent_config, settings))  # `rounds` wins over its `total_steps`
         config = from_mapping(type(parent_config), merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
-        new_folder = _as_path(run)
+        new_folder = new_run_path(run)
         outcome = start_run(config, new_folder, console, parent=parent_state, on_round=on_round, on_episode=on_episode)
     return _finish_run(outcome, env)
 
@@ -442,17 +442,6 @@ def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:
     if not isinstance(run, Path | str):
         raise ConfigError(f"run: expected a result of train, a folder or a URL, got a {type(run).__name__}")
     return run, env
-
-
-def _as_path(run: Path | str | None) -> Path | None:
-    """Return the folder of a new run as a path; None if the user leaves its name to us.
-
-    Raises:
-        ConfigError: `run` is neither a path nor text.
-    """
-    if not isinstance(run, Path | str | None):
-        raise ConfigError(f"run: expected a folder for the new run, got a {type(run).__name__}")
-    return None if run is None else Path(run)
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)

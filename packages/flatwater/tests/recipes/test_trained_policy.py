@@ -1,6 +1,7 @@
 """What was trained, in the field's forms: it takes what an environment gives and returns what an environment takes."""
 
 import importlib.util
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,15 @@ def test_agents_are_known_by_their_keys() -> None:
 def test_another_observation_is_refused_by_its_part(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         policy(Boat).act(given)
+
+
+@every_env
+def test_a_policy_goes_to_another_process_by_pickle(env: type[Drawn]) -> None:
+    """Its reader of observations consists of functions that pickle refuses."""
+    ours, seen = policy(env), env().reset(seed=3)[0]
+    theirs = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(theirs.act(seen), ours.act(seen))
+    assert theirs.observation_space == ours.observation_space
 
 
 def test_what_a_reset_returns_is_told_from_its_observation() -> None:

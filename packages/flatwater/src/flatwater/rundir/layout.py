@@ -13,7 +13,7 @@ from pathlib import Path
 from flatwater.config.toml import dumps_config
 from flatwater.metrics.last_records import read_last
 from flatwater.sources import current_folder
-from flatwater_watch.errors import RunError
+from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.directory import (
     current_path,
     explain_deleted_folder,
@@ -118,6 +118,17 @@ class RunFolder(Folder):
     def tracker(self, name: str) -> Path:
         """Return the folder of a tracker's files, such as TensorBoard's event files, by the tracker's name."""
         return self.root / name.replace(":", ".")
+
+
+def new_run_path(run: Path | str | None) -> Path | None:
+    """Return the folder that the user gives for a new run as a path; None if its name is left to us.
+
+    Raises:
+        ConfigError: `run` is neither a path nor text.
+    """
+    if not isinstance(run, Path | str | None):
+        raise ConfigError(f"run: expected a folder for the new run, got a {type(run).__name__}")
+    return None if run is None else Path(run)
 
 
 def create_folder(

@@ -34,6 +34,8 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
             f"{file}: expected a .safetensors file, got a program for {loader}. Export to a "
             ".safetensors file for flatwater.load."
         )
+    if file.suffix != WEIGHTS_SUFFIX:
+        raise ConfigError(f"{file}: expected the folder of a run, or a {WEIGHTS_SUFFIX} file of flatwater export")
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (loaded only where it is used)
 
     try:

@@ -55,6 +55,10 @@ class NativeSpaces:
     has_mask: bool = False
     """Whether the environment's observations have a mask next to them."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process makes the same: a reader is made of functions that it cannot get."""
+        return _restore_native, (self.observation, self.action, self.form, self.has_mask)
+
     @property
     def env_reader(self) -> ObservationReader:
         """The reader of observations as the environment gives them, with a mask if it `has_mask`."""
@@ -127,6 +131,16 @@ def native_spaces(
     bare_space, has_mask = split_mask_space(observation, action)
     reader = make_reader(bare_space, name, form)
     return NativeSpaces(bare_space, action, form, reader=reader, has_mask=has_mask)
+
+
+def _restore_native(
+    observation: gym.Space[Any],
+    action: gym.Space[Any],
+    form: ObservationForm,
+    has_mask: bool,  # noqa: FBT001  (pickle gives positions)
+) -> NativeSpaces:
+    reader = make_reader(observation, "env", form)
+    return NativeSpaces(observation, action, form, reader=reader, has_mask=has_mask)
 
 
 @runtime_checkable
