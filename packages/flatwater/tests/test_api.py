@@ -105,6 +105,14 @@ def test_a_run_lies_where_it_was_begun_if_its_environment_goes_elsewhere(run: st
     assert fw.load(trained).act(0) in (0, 1)
 
 
+def test_none_is_neither_a_recipe_nor_an_environment() -> None:
+    """A run of CartPole began where a function had forgotten to return its environment."""
+    with pytest.raises(ConfigError, match=r"env: expected an environment of Gymnasium .* got None"):
+        fw.train("ppo", env=None, quiet=True, **SMALL)
+    with pytest.raises(ConfigError, match="recipe: expected the name of one, got a NoneType"):
+        fw.train(None, quiet=True, **SMALL)  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("use", [fw.load, fw.resume, fw.evaluate, fw.fork, lambda run: fw.export(run, "policy.pt2")])
 def test_what_is_no_run_is_told(use: Callable[[Any], object]) -> None:
     Path("000001.json").write_text("{}")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from inspect import isroutine
 from operator import attrgetter
 from typing import Annotated, Any, get_type_hints
 
@@ -126,12 +127,12 @@ def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a
     Raises:
         ConfigError: the object cannot be found again by a name.
     """
-    name, value = getattr(code, "__qualname__", ""), None
-    if not name:
+    if not (isinstance(code, type) or isroutine(code)):
         raise ConfigError(
             f"{setting} = {short_repr(code)}: expected a class or a function with a name in its module, got an object "
             f"of the class {type(code).__name__}. Give the class, or a function that makes the object"
         )
+    name, value = code.__qualname__, None
     with suppress(KeyError, AttributeError):  # a class made within a function is no attribute of its module
         value = attrgetter(name)(sys.modules[code.__module__])
     if value is not code:

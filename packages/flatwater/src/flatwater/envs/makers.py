@@ -119,9 +119,11 @@ def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
     The number of environments of a vector environment also becomes `envs` and `evaluation.envs`, where these are unset.
 
     Raises:
-        ConfigError: an argument is nothing that a run's configuration can hold.
+        ConfigError: an argument is nothing that a run's configuration can hold, or the environment is None.
     """
     named_settings = dict(settings)
+    if settings.get(ENV, "") is None:  # as from a function that forgot to return one
+        raise ConfigError(f"{ENV}: expected {FORMS}, got None. Left out, it is the recipe's own")
     env = find_env_object(settings)
     if env is not None:
         named_settings[ENV] = name_object(env)

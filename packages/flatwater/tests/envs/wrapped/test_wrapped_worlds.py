@@ -24,7 +24,7 @@ from flatwater.envs.wrapped.native_spaces import native_spaces
 from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.envs.wrapped.spaces import BESIDE_POSITION, make_reader
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import ConfigError, UserCodeError
 
 
 def build(name: str, envs: int = 2, steps: int = 200) -> World:
@@ -188,6 +188,22 @@ def test_an_episode_that_ends_by_itself_is_terminated_and_one_that_is_long_trunc
     assert [True, False] in [terminated for terminated, _ in ends]
     assert ends[-1][1][1]
     assert not any(truncated[1] for _, truncated in ends[:-1])
+
+
+def test_an_agent_that_was_not_announced_is_refused() -> None:
+    """It was left out, without a word: it was never asked for an action."""
+
+    class Growing(Parting):
+        def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
+            seen, *others = super().step(actions)
+            return {**seen, "stranger": next(iter(seen.values()))}, *others
+
+    world = PettingZooWorld(Growing, "growing", WrappedConfig(), 1)
+    obs, reward = np.zeros((1, 3, *world.spaces.obs), world.spaces.obs_type), np.zeros((1, 3), np.float32)
+    world.begin_(np.ones(1, np.bool_), np.zeros(1, np.int64), obs)
+    ends = np.zeros((2, 1, 3), np.bool_)
+    with pytest.raises(UserCodeError, match=r"'stranger' is not in possible_agents, \['a', 'b', 'c'\]"):
+        world.step_(np.zeros((1, 3), np.int64), obs, reward, *ends)
 
 
 def test_an_agent_that_left_sees_padding_is_paid_nothing_and_stays_over() -> None:

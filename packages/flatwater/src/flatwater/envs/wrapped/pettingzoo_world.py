@@ -31,6 +31,7 @@ from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named_module
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.sanitize import short_repr
 
 
 class _KindPart(NamedTuple):
@@ -243,7 +244,13 @@ class PettingZooWorld(PettingZooCopies):
             self._check_finite(part.reader, own_obs, method, part.kind.agents)
 
     def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:
-        """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over."""
+        """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over.
+
+        Raises:
+            ValueError: an agent is none of those that may play.
+        """
+        if unknown := observations.keys() - self._agents:
+            raise ValueError(f"{min(unknown, key=str)!r} is not in possible_agents, {short_repr(self._agents)}")
         for row, agent, part in zip(obs, self._agents, self._part_by_agent, strict=True):
             own_row = row if part.rows is None else part.rows.clear_obs_row_(row)
             if agent in observations:
