@@ -9,6 +9,7 @@ over all places that hold a transition.
 from dataclasses import field
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -77,12 +78,14 @@ def add_priorities_(
         is_drawable: whether each of them can be drawn; False gives it mass 0. Left out: all can.
         emptied_places: other places, whose transitions are gone.
     """
-    mass, top = host_view(priorities.mass), host_view(priorities.top)
+    mass, top, changed = host_view(priorities.mass), host_view(priorities.top), host_view(places)
     # True counts as 1, and False as 0.
-    mass[host_view(places)] = top if is_drawable is None else top * host_view(is_drawable)
-    _sum_blocks_(priorities, places)
+    mass[changed] = top if is_drawable is None else top * host_view(is_drawable)
     if emptied_places is not None:
-        remove_priorities_(priorities, emptied_places)
+        emptied = host_view(emptied_places)
+        mass[emptied] = 0
+        changed = module_of(changed).concatenate((changed, emptied))
+    _sum_blocks_(priorities, changed)
 
 
 def remove_priorities_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
@@ -95,9 +98,19 @@ def host_view(array: Any) -> Any:  # noqa: ANN401  (an array of NumPy, or of a d
     """Return a tensor in the host's memory as an array of NumPy on the same memory, and any other array as it is.
 
     A step of one environment writes single rows, and NumPy's calls take a tenth of torch's. The code that is given one
-    or the other uses what both have: operators, indices, `reshape`, `cumsum`.
+    or the other uses what both have: operators, indices, `reshape`, `cumsum`, and functions of `module_of`.
     """
     return array.numpy() if isinstance(array, Tensor) and array.is_cpu else array
+
+
+def device_view(array: Any) -> Any:  # noqa: ANN401  (an array of NumPy, or of a device)
+    """Return an array of NumPy as a tensor on the same memory, and a tensor as it is: the inverse of `host_view`."""
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+
+
+def module_of(array: Any) -> Any:  # noqa: ANN401  (a module, whose functions have the same names in both)
+    """Return `numpy` or `torch`, whose functions take this array."""
+    return np if isinstance(array, np.ndarray) else torch
 
 
 def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:

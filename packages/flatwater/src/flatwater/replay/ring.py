@@ -21,8 +21,10 @@ from flatwater.replay.priority import (
     Priorities,
     add_priorities_,
     build_priorities,
+    device_view,
     draw_prioritised,
     host_view,
+    module_of,
     remove_priorities_,
 )
 from flatwater.replay.priority import (
@@ -167,7 +169,7 @@ def append_(
     """
     # These share the ring's memory: what is written into `head` and `has_ended` is in the ring.
     length, head, has_ended = _slots_per_env(ring), host_view(ring.head), host_view(ring.ended)
-    stream_starts = host_view(torch.arange(0, ring.reward.numel(), length, device=ring.reward.device))
+    stream_starts = _stream_starts(ring)
     # `head` is -1 before an env's first observation; its `has_ended` flag then makes the write below undrawable.
     slots = stream_starts + head * (head >= 0)
     _write_rows_(ring.action, slots, action)
@@ -193,7 +195,10 @@ def _write_rows_(stored_rows: Structure, slots: Int[Tensor, "k"], new_rows: Stru
 
 def _row_array(new: Any, stored_rows: Tensor) -> Any:  # noqa: ANN401  (arrays of any kind)
     """Return rows of any kind as an array that is written into `stored_rows`."""
-    return host_view(torch.as_tensor(new, dtype=stored_rows.dtype, device=stored_rows.device))
+    if not stored_rows.is_cpu:
+        return torch.as_tensor(new, dtype=stored_rows.dtype, device=stored_rows.device)
+    # NumPy converts to the type of the storage as it writes.
+    return new.numpy(force=True) if isinstance(new, Tensor) else np.asarray(new)
 
 
 def _read_rows(stored_rows: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
@@ -201,6 +206,14 @@ def _read_rows(stored_rows: Structure, slots: Int[Tensor, "*batch"]) -> Structur
     if isinstance(stored_rows, dict):
         return {key: _read_rows(child, slots) for key, child in stored_rows.items()}
     return stored_rows[slots]
+
+
+def _stream_starts(ring: Ring) -> Any:  # noqa: ANN401  (a tensor, or an array of NumPy)
+    """Return the first slot of each env."""
+    length, slots = _slots_per_env(ring), ring.reward.numel()
+    if ring.reward.is_cpu:
+        return np.arange(0, slots, length)
+    return torch.arange(0, slots, length, device=ring.reward.device)
 
 
 def _slots_per_env(ring: Ring) -> int:
@@ -235,27 +248,31 @@ def gather(
             before the end of an episode or of its stream.
         gamma: discount of each step but the first, whose discount the learner applies.
     """
-    last_slot, reward = index, ring.reward[index]
-    factor = torch.ones_like(reward)  # discount of the last reward that was added
-    is_continued = torch.ones_like(index, dtype=torch.bool)
+    last_slot = index = host_view(index)
+    all_rewards, terminated, mass = host_view(ring.reward), host_view(ring.terminated), host_view(ring.priorities.mass)
+    module = module_of(index)
+    reward = all_rewards[index]
+    factor = module.ones_like(reward)  # discount of the last reward that was added
+    is_continued = module.ones_like(index, dtype=bool)
     for _ in range(steps - 1):
         next_slot = _next_slot(ring, last_slot)
         # The final observation of an episode and the newest of a stream have no transition, and so no mass.
-        is_continued = is_continued & ~ring.terminated[last_slot] & (ring.priorities.mass[next_slot] > 0)
-        last_slot = torch.where(is_continued, next_slot, last_slot)
-        factor = torch.where(is_continued, gamma * factor, factor)
-        reward = reward + factor * ring.reward[next_slot] * is_continued
+        is_continued = is_continued & ~terminated[last_slot] & (mass[next_slot] > 0)
+        last_slot = module.where(is_continued, next_slot, last_slot)
+        factor = module.where(is_continued, gamma * factor, factor)
+        reward = reward + factor * all_rewards[next_slot] * is_continued
+    first, following = device_view(index), device_view(_next_slot(ring, last_slot))
     return Batch(
-        obs=_read_rows(ring.observation, index),
-        action=_read_rows(ring.action, index),
-        reward=reward,
-        discount=factor * ~ring.terminated[last_slot],
-        next_obs=_read_rows(ring.observation, _next_slot(ring, last_slot)),
+        obs=_read_rows(ring.observation, first),
+        action=_read_rows(ring.action, first),
+        reward=device_view(reward),
+        discount=device_view(factor * ~terminated[last_slot]),
+        next_obs=_read_rows(ring.observation, following),
         weight=weight,
     )
 
 
-def _next_slot(ring: Ring, index: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+def _next_slot(ring: Ring, index: Any) -> Any:  # noqa: ANN401  (tensors, or arrays of NumPy)
     """Return the slots that follow in the same streams; the first slot of a ring follows the last."""
     slot = index % _slots_per_env(ring)
     return index - slot + (slot + 1) % _slots_per_env(ring)
