@@ -91,10 +91,12 @@ def bind_step(
     # Views of each member's rows, made once: the storages never move.
     member_rows = list(zip(*(tensor.unbind() for tensor in tensors), strict=True))
     spans = groups or [(0, len(block))]  # one call of all members
+    gradients = [adam.grad[low:high] for low, high in spans]
 
     def step_() -> tuple[Tensor, Tensor]:
         """Step each member whose gradient is finite; return norms [P] before clipping, and a mask of finite norms."""
-        norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
+        norms = [torch.linalg.vector_norm(gradient, dim=1) for gradient in gradients]
+        norm = torch.cat(norms) if len(norms) > 1 else norms[0]
         finite = norm < torch.inf  # False for NaN, too; `isfinite` takes six operations
         # Counted before the kernel, which reads the count for its bias correction.
         adam.steps.add_(finite)

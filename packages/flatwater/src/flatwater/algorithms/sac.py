@@ -9,7 +9,7 @@ min Q - temperature * log pi is higher, and each member's temperature to where i
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, pi
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from jaxtyping import Float
@@ -96,6 +96,28 @@ class SacWeights(CriticWeights):
     log_temperature: Float[Tensor, "p 1"]
 
 
+class DrawnAction(NamedTuple):
+    """An action that was drawn, and what its log-probability is computed from; each [P, B, *action]."""
+
+    action: Tensor
+    """The action in [-1, 1]."""
+    raw: Tensor
+    """The random parts before squashing."""
+    log_deviation: Tensor
+    """Log-deviations within `LOG_DEVIATION`."""
+    is_drawn: Tensor
+    """Whether a part is random."""
+
+
+def draw_action(mean: Tensor, log_deviation: Tensor, noise: Tensor) -> DrawnAction:
+    """Return an action in [-1, 1]; the arguments are those of `sample_action`."""
+    is_drawn = ~log_deviation.isneginf()
+    # 0 for parts that are not drawn: finite numbers, so that no gradient becomes NaN; `sample_action` masks them.
+    log_deviation = log_deviation.masked_fill(~is_drawn, 0).clamp(*LOG_DEVIATION)
+    raw = mean.masked_fill(~is_drawn, 0) + log_deviation.exp() * noise
+    return DrawnAction(torch.where(is_drawn, raw.tanh(), mean.tanh()), raw, log_deviation, is_drawn)
+
+
 def sample_action(
     mean: Float[Tensor, "P B *action"], log_deviation: Float[Tensor, "P B *action"], noise: Tensor
 ) -> tuple[Float[Tensor, "P B *action"], Float[Tensor, "P B"], Float[Tensor, "P B"]]:
@@ -107,11 +129,7 @@ def sample_action(
             nothing to the log-probability.
         noise: standard normal, of the action's shape.
     """
-    is_drawn = ~log_deviation.isneginf()
-    # 0 for parts that are not drawn: finite numbers, so that no gradient becomes NaN; the last lines mask them.
-    log_deviation = log_deviation.masked_fill(~is_drawn, 0).clamp(*LOG_DEVIATION)
-    raw = mean.masked_fill(~is_drawn, 0) + log_deviation.exp() * noise
-    action = torch.where(is_drawn, raw.tanh(), mean.tanh())
+    action, raw, log_deviation, is_drawn = draw_action(mean, log_deviation, noise)
     # log(1 - tanh(raw)^2) = 2 (log 2 - raw - softplus(-2 raw)), which does not lose its digits far from 0.
     log_derivative = 2 * (log(2) - raw - softplus(-2 * raw))
     # Change of variables through tanh (Haarnoja et al. 2018, appendix C).
@@ -255,8 +273,7 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
         """Return actions [P, B, *action] in [-1, 1] on observations [P, B, ...], drawn from the actor's policy."""
         mean, log_deviation = actor.gaussian(params, obs)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
-        action, _log_prob, _random_parts = sample_action(mean, log_deviation, noise)
-        return action
+        return draw_action(mean, log_deviation, noise).action
 
     return explore
 

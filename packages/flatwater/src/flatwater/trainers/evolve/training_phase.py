@@ -48,7 +48,7 @@ class TrainingPhase:
         self._legal_array: Array | None = None if self._legal is None else self._legal.numpy()[:, None]
         self._outcome, self._episodes = build_outcome(setup.spaces.envs, 1), view_episodes(run.episodes)
         # Views without the axis of agents, of which there is one.
-        self._outcome_columns = [column[:, 0] for column in self._outcome]
+        self._outcome_columns = [torch.from_numpy(column[:, 0]) for column in self._outcome]
         # The members' weights by name, without the champion's, whose row is the last.
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
         self._learn_ = bind_learning(setup, run)
