@@ -89,7 +89,7 @@ def test_stopped_and_continued_equals_unbroken(stops: list[int], rounds: int) ->
 def test_a_phase_leaves_out_the_steps_that_would_do_nothing(stop: int) -> None:
     """Two players of five steps each: the first has ended after its second step, the other after its third."""
     taken, progress, ends = list[int](), Progress(), {1: 5, 7: 10}
-    phase = Phase("evaluate", lambda: 10, taken.append, step_after=lambda number: ends.get(number, number + 1))
+    phase = Phase("evaluate", lambda: 10, taken.append, next_step=lambda number: ends.get(number, number + 1))
     trainer = Trainer(None, Counting([], progress), (phase, Phase("last", lambda: 1, taken.append)), lambda: {"x": 0.0})
     assert phase.may_end_early
     train_(trainer, 1, StoppingAfter(stop))

@@ -5,6 +5,8 @@ import gc
 import os
 import platform
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 

@@ -26,7 +26,7 @@ from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
 from flatwater.rundir.origin import read_origin, rounds_before_fork, write_origin
-from flatwater.rundir.results import has_result_since
+from flatwater.rundir.results import has_newer_result
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
 from flatwater.runs.config import drop_total_steps
 from flatwater.runs.fingerprint import (
@@ -298,7 +298,7 @@ def _resume_run(
     composed_run = run_with_traces(composed_run, profile)
     # Before the configuration is written: with other settings the run is scored again.
     is_unchanged = manifest.round == config.rounds and config == read_config(folder)
-    is_scored = is_unchanged and has_result_since(folder.result, recipe, manifest.file)
+    is_scored = is_unchanged and has_newer_result(folder.result, recipe, manifest.file)
     # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     remember_run(folder, events.show_line)

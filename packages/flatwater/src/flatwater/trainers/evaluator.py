@@ -84,7 +84,7 @@ class EpisodeEvaluator:
         """Whether all episodes of the player that has played last have ended, so that its later steps do nothing."""
         return bool(self._is_done.all())
 
-    def step_after(self, number: int) -> int:
+    def next_step(self, number: int) -> int:
         """Return the number of the step after `number`: of a player whose episodes are over, the next player's first.
 
         Each player has `steps` numbers, one player after the other.
@@ -99,7 +99,7 @@ class EpisodeEvaluator:
     def play_(self, name: str, number: int, seeds: Array | None = None) -> None:
         """Take step `number` of a player's episodes.
 
-        An environment whose episode has ended plays on, uncounted, until all have ended; `step_after` leaves out the
+        An environment whose episode has ended plays on, uncounted, until all have ended; `next_step` leaves out the
         player's later steps, which do nothing.
 
         Args:

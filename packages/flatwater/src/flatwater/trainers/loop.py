@@ -34,14 +34,14 @@ class Phase:
     """Steps of this round's phase; it must not change while the phase runs."""
     step_: Callable[[int], None]
     """Takes the step of this number on the state tree."""
-    step_after: Callable[[int], int] = next_number
+    next_step: Callable[[int], int] = next_number
     """Returns the number of the step to take after this one. It may leave steps out, as when all episodes have ended;
     `steps` ends the phase."""
 
     @property
     def may_end_early(self) -> bool:
         """Whether `steps` is the most that the phase takes."""
-        return self.step_after is not next_number
+        return self.next_step is not next_number
 
 
 class RootState(Protocol):
@@ -111,7 +111,7 @@ def _run_phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
             return False
         phase.step_(progress.step)
         # Counted before the watcher is called: a checkpoint that it saves must not take this step again.
-        progress.step = phase.step_after(progress.step)
+        progress.step = phase.next_step(progress.step)
         watcher.on_step(phase.name, progress.step, total)
     progress.phase += 1
     progress.step = 0

@@ -82,7 +82,7 @@ class Evaluator(Protocol):
     def play_(self, name: str, number: int) -> None:
         """Take step `number` of a player's episodes."""
 
-    def step_after(self, number: int) -> int:
+    def next_step(self, number: int) -> int:
         """Return the number of the step to take after `number`; each player has `steps`, one after the other."""
 
 
@@ -124,14 +124,14 @@ def on_policy_phases(
         return evaluator.steps if (progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
-        Phase("baselines", steps=baseline_steps, step_=play_baselines_, step_after=evaluator.step_after),
+        Phase("baselines", steps=baseline_steps, step_=play_baselines_, next_step=evaluator.next_step),
         Phase("collect", steps=lambda: steps, step_=collect_),
         Phase("update", steps=lambda: policies * settings.epochs * settings.minibatches, step_=learn_),
         Phase(
             "evaluate",
             steps=evaluation_steps,
             step_=lambda number: evaluator.play_(trained_player, number),
-            step_after=evaluator.step_after,
+            next_step=evaluator.next_step,
         ),
     )
 

@@ -10,7 +10,7 @@ _rows_above: ContextVar[int] = ContextVar("rows_above", default=0)
 
 @contextmanager
 def numbering_of_a_file() -> Iterator[None]:
-    """Number the rows of one file in the block; until `set_rows_above` is called there are none above its data."""
+    """Number the rows of one file in the block; until `set_preceding_rows` is called there are none above its data."""
     token = _rows_above.set(0)
     try:
         yield
@@ -18,7 +18,7 @@ def numbering_of_a_file() -> Iterator[None]:
         _rows_above.reset(token)
 
 
-def set_rows_above(count: int) -> None:
+def set_preceding_rows(count: int) -> None:
     """Set the number of rows above the first row of data: names, and what a workbook has above them."""
     _rows_above.set(count)
 

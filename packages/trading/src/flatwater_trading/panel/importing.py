@@ -29,7 +29,7 @@ from flatwater_trading.panel.csv_checks import check_rows, find_separator, refus
 from flatwater_trading.panel.custom_features import compute_custom_features, custom_features, file_column_names
 from flatwater_trading.panel.dates import DateOrder, note_future_days
 from flatwater_trading.panel.file_kinds import SHEET_SUFFIXES, SUFFIXES, UNPACK_COMMANDS, file_kind
-from flatwater_trading.panel.file_rows import numbering_of_a_file, set_rows_above
+from flatwater_trading.panel.file_rows import numbering_of_a_file, set_preceding_rows
 from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.list_columns import unpack_lists
 from flatwater_trading.panel.naming import ColumnLayout, check_names, find_layout, join_header_rows, note_guesses
@@ -240,7 +240,7 @@ def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | No
     # Without names polars takes those of the only header row.
     names, header_rows = join_header_rows(top.rows()) or (None, 1)
     check_names(source, names or top.row(0))
-    set_rows_above(header_rows)
+    set_preceding_rows(header_rows)
     frame = pl.read_csv(
         text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=header_rows - 1
     )

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from flatwater_trading.panel.file_rows import set_rows_above
+from flatwater_trading.panel.file_rows import set_preceding_rows
 from flatwater_trading.panel.naming import join_header_rows
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.parsing import MISSING_TEXTS, Decimal, plain_numbers
@@ -156,7 +156,7 @@ def _build_frame(
     single_header = [str(cell).strip() for cell in rows[0]]
     # yfinance writes two or three header rows.
     names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or (single_header, 1)
-    set_rows_above(rows_above + header_rows)
+    set_preceding_rows(rows_above + header_rows)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
         cells = [row[column] for row in rows[header_rows:]]

@@ -33,7 +33,7 @@ def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> Evolve
             "evaluate",
             steps=lambda: evaluator.steps,
             step_=lambda number: evaluator.play_(MEMBERS, number),
-            step_after=evaluator.step_after,
+            next_step=evaluator.next_step,
         ),
     ]
     if setup.config.population.evolves:

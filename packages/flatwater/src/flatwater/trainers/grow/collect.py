@@ -69,7 +69,7 @@ a host with hosts left alone."""
 class PoolEvaluator:
     """The evaluator of a run: episodes in the pool, in turns of as many as it has environments."""
 
-    step_after = staticmethod(next_number)
+    next_step = staticmethod(next_number)
     """All episodes are of one length, so that no step is left out."""
 
     def __init__(self, setup: GrowSetup, run: GrowState, executor: GroupExecutor) -> None:
