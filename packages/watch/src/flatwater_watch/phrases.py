@@ -13,7 +13,7 @@ DISTRIBUTIONS = {
 
 
 def install_command(module: str | None) -> str:
-    """Return the command that installs the package of a module, such as `pip install ale-py` for `ale_py.roms`."""
+    """Return the command that installs the package of a module, such as `pip install ale-py` for a module of ale_py."""
     package = (module or "").partition(".")[0]
     return f"pip install {DISTRIBUTIONS.get(package, package)}"
 

@@ -84,7 +84,7 @@ def add_priorities_(
     if emptied_places is not None:
         emptied = host_view(emptied_places)
         mass[emptied] = 0
-        changed = module_of(changed).concatenate((changed, emptied))
+        changed = array_module(changed).concatenate((changed, emptied))
     _sum_blocks_(priorities, changed)
 
 
@@ -98,7 +98,7 @@ def host_view(array: Any) -> Any:  # noqa: ANN401  (an array of NumPy, or of a d
     """Return a tensor in the host's memory as an array of NumPy on the same memory, and any other array as it is.
 
     A step of one environment writes single rows, and NumPy's calls take a tenth of torch's. The code that is given one
-    or the other uses what both have: operators, indices, `reshape`, `cumsum`, and functions of `module_of`.
+    or the other uses what both have: operators, indices, `reshape`, `cumsum`, and functions of `array_module`.
     """
     return array.numpy() if isinstance(array, Tensor) and array.is_cpu else array
 
@@ -108,7 +108,7 @@ def device_view(array: Any) -> Any:  # noqa: ANN401  (an array of NumPy, or of a
     return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
 
 
-def module_of(array: Any) -> Any:  # noqa: ANN401  (a module, whose functions have the same names in both)
+def array_module(array: Any) -> Any:  # noqa: ANN401  (a module, whose functions have the same names in both)
     """Return `numpy` or `torch`, whose functions take this array."""
     return np if isinstance(array, np.ndarray) else torch
 

@@ -20,11 +20,11 @@ from flatwater.replay.config import ReplayConfig
 from flatwater.replay.priority import (
     Priorities,
     add_priorities_,
+    array_module,
     build_priorities,
     device_view,
     draw_prioritised,
     host_view,
-    module_of,
     remove_priorities_,
 )
 from flatwater.replay.priority import (
@@ -250,7 +250,7 @@ def gather(
     """
     last_slot = index = host_view(index)
     all_rewards, terminated, mass = host_view(ring.reward), host_view(ring.terminated), host_view(ring.priorities.mass)
-    module = module_of(index)
+    module = array_module(index)
     reward = all_rewards[index]
     factor = module.ones_like(reward)  # discount of the last reward that was added
     is_continued = module.ones_like(index, dtype=bool)

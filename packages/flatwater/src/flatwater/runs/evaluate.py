@@ -14,7 +14,8 @@ from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import use_threads
 from flatwater.runs.run import Run
-from flatwater.runs.session import read_config, restore_run, with_changes
+from flatwater.runs.session import read_config, restore_run
+from flatwater.runs.settings_checks import with_changes
 from flatwater.runs.video import Video, check_video, open_video, plan_with_video
 from flatwater.storage.objects import is_url
 from flatwater_watch.errors import RunError, require

@@ -21,8 +21,8 @@ from flatwater.rundir.seeds import MAXIMUM_RUNS, read_seeds, seed_folder
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks
 from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.machine import release_freed_memory, use_threads
-from flatwater.runs.session import RunOutcome, read_config, resume, start_new_run, with_changes
-from flatwater.runs.settings_checks import check_settings
+from flatwater.runs.session import RunOutcome, read_config, resume, start_new_run
+from flatwater.runs.settings_checks import check_settings, with_changes
 from flatwater.runs.trust import remember_run
 from flatwater.sources import current_folder
 from flatwater_watch.errors import require

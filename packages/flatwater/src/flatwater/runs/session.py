@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from flatwater.checkpoints.manifest import Manifest, fact_differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
-from flatwater.config.mappings import from_mapping, to_mapping, with_settings
+from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.envs.makers import ENV, check_handed_env
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import plan_summary
@@ -28,7 +28,6 @@ from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_fo
 from flatwater.rundir.origin import read_origin, rounds_before_fork, write_origin
 from flatwater.rundir.results import has_newer_result
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
-from flatwater.runs.config import drop_total_steps
 from flatwater.runs.fingerprint import (
     changed_sources,
     describe_version_changes,
@@ -41,7 +40,7 @@ from flatwater.runs.machine import keep_freed_memory, use_threads
 from flatwater.runs.profiling import check_profiled_rounds, run_with_traces
 from flatwater.runs.recorder import build_recorder
 from flatwater.runs.run import Run
-from flatwater.runs.settings_checks import check_machine, check_settings
+from flatwater.runs.settings_checks import check_machine, check_settings, with_changes
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trust import permit_run, remember_run
 from flatwater.sources import current_folder
@@ -230,31 +229,6 @@ def attach_event_command_(events: RunEvents, config: Any) -> None:  # noqa: ANN4
         events.listeners.append(EventCommand(config.on_event, events.show_line))
 
 
-def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the configuration with new values of settings; None leaves a setting, a mapping changes parts of a table.
-
-    Raises:
-        ConfigError: runs of this recipe have no such setting.
-    """
-    # A path is stored as text.
-    new_settings = {
-        name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
-    }
-    setting_names = {field.name for field in fields(config)}
-    unknown_names = [name for name in new_settings if name not in setting_names]
-    if unknown_names:
-        first_name = unknown_names[0]
-        reason = config.absent.get(first_name, f"`flatwater train {config.trainer}` has no such setting")
-        raise ConfigError(f"--{first_name.replace('_', '-')}: {reason}")
-    tables = {
-        name: with_settings(getattr(config, name), values, name)
-        for name, values in new_settings.items()
-        if isinstance(values, Mapping)
-    }
-    # Without `total_steps` if `rounds` changes, as the steps would set the rounds again.
-    return replace(drop_total_steps(config, new_settings), **new_settings | tables)
-
-
 def _resume_run(
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     folder: RunFolder,
@@ -264,15 +238,7 @@ def _resume_run(
     callbacks: Callbacks,
     profile: range | None,
 ) -> RunOutcome:
-    """Train a locked run from its newest intact checkpoint, or from its beginning if it never saved a checkpoint.
-
-    Args:
-        config: settings of the run, with changes.
-        folder: the run, locked.
-        events: shows lines, and tells the listeners.
-        mirror: sends each checkpoint that is saved; a run without a mirror has one that does nothing.
-        callbacks: the user's functions.
-        profile: rounds that are recorded with torch's profiler; None records none.
+    """Train a locked run from its newest intact checkpoint, or its beginning without one; tell a finished run's result.
 
     Raises:
         ConfigError: the run has more rounds than the settings ask for.
@@ -305,16 +271,21 @@ def _resume_run(
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
     progress_phrase = f"{manifest.round} of {config.rounds} {recipe.layout.rounds} done"
     if is_scored:
-        composed_run.close()
         mirror.run_finished()
-        events.show_line(f"the run has finished, {progress_phrase}. Go on by: {resume_command(folder)} --rounds N")
-        outcome = RunOutcome(folder.with_current_name, finished=True, exit_code=0, recipe=recipe)
-        return announce_end(outcome, composed_run, events)
+        return _announce_finished(composed_run, folder, events, progress_phrase)
     # With what the plan notes: a policy that is compiled again takes as long as at the start.
     print_line(events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_phrase}")
     for line in (describe_run(composed_run), *composed_run.plan.notes):
         events.console.print(line, highlight=False, markup=False)
     return train(composed_run, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
+
+
+def _announce_finished(composed_run: Run, folder: RunFolder, events: RunEvents, progress_phrase: str) -> RunOutcome:
+    """Close a run that has finished, and announce its result again."""
+    composed_run.close()
+    events.show_line(f"the run has finished, {progress_phrase}. Go on by: {resume_command(folder)} --rounds N")
+    recipe = recipe_of_config(composed_run.config)
+    return announce_end(RunOutcome(folder.with_current_name, True, 0, recipe), composed_run, events)  # noqa: FBT003
 
 
 def _recompose_unsaved_run(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -420,13 +391,7 @@ def train(
     with (
         freeze_gc(),
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
-        ConsoleTable(
-            config.rounds,
-            console,
-            recipe.layout,
-            rounds_done=trainer.progress.round,
-            early_phases={phase.name for phase in trainer.phases if phase.may_end_early},
-        ) as table,
+        _open_table(run, console, recipe) as table,
     ):
         recorder = build_recorder(run, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
@@ -449,6 +414,13 @@ def train(
     recorder.recipe_parts.write_()
     code = 0 if is_done else BUDGET_EXIT if recorder.contract.breach else stop.exit_code  # `breach` is 0 without one
     return announce_end(RunOutcome(folder.with_current_name, is_done, code, recipe, stop.signal), run, events)
+
+
+def _open_table(run: Run, console: Console, recipe: Recipe) -> ConsoleTable:
+    """Return the table of a run's rounds."""
+    early_phases = {phase.name for phase in run.trainer.phases if phase.may_end_early}
+    done = run.trainer.progress.round
+    return ConsoleTable(run.config.rounds, console, recipe.layout, rounds_done=done, early_phases=early_phases)
 
 
 def announce_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> Recipe:

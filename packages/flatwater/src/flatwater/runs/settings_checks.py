@@ -1,5 +1,6 @@
-"""Checks of a run's settings before anything is allocated: by this machine, the mirror and the user's functions."""
+"""A run's settings before anything is allocated: changes, and checks by the machine, the mirror and the callbacks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,17 @@ from typing import Any
 from flatwater.algorithms.compilation import require_compiler
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.algorithms.on_policy_config import OnPolicyConfig
+from flatwater.config.mappings import with_settings
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.mirror.opening import list_mirrored_names
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
-from flatwater.runs.config import WorkersRunConfig
+from flatwater.runs.config import WorkersRunConfig, drop_total_steps
 from flatwater.runs.machine import find_device
 from flatwater.runs.trackers import check_trackers
 from flatwater.storage.objects import is_url
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.command import check_command
 
 
@@ -74,3 +77,28 @@ def check_and_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, 
     """
     checked_settings = check_settings(config, trains=trains)
     return checked_settings, recipe_of_config(config).plan(checked_settings.config)
+
+
+def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Return the configuration with new values of settings; None leaves a setting, a mapping changes parts of a table.
+
+    Raises:
+        ConfigError: runs of this recipe have no such setting.
+    """
+    # A path is stored as text.
+    new_settings = {
+        name: str(value) if isinstance(value, Path) else value for name, value in changes.items() if value is not None
+    }
+    setting_names = {field.name for field in fields(config)}
+    unknown_names = [name for name in new_settings if name not in setting_names]
+    if unknown_names:
+        first_name = unknown_names[0]
+        reason = config.absent.get(first_name, f"`flatwater train {config.trainer}` has no such setting")
+        raise ConfigError(f"--{first_name.replace('_', '-')}: {reason}")
+    tables = {
+        name: with_settings(getattr(config, name), values, name)
+        for name, values in new_settings.items()
+        if isinstance(values, Mapping)
+    }
+    # Without `total_steps` if `rounds` changes, as the steps would set the rounds again.
+    return replace(drop_total_steps(config, new_settings), **new_settings | tables)

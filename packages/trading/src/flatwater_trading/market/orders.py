@@ -321,12 +321,11 @@ def decide_orders(
     trader_coefficients = action[:, 0].where(can_be_bought, -torch.inf)
     # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
     ranked_columns = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
-    coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in ranked_columns]
-    ranking = tuple((names[k], value) for k, value in zip(ranked_columns, coefficients, strict=True))
+    ranking = tuple((names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in ranked_columns)
     today, purchases, equity_left = str(close.panel.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
     purchases_left = trade.purchases_a_day - sum(holding.position.entry_date == today for holding in holdings)
-    for k, value in zip(ranked_columns[: max(0, purchases_left)], coefficients, strict=False):
+    for k, (_, value) in zip(ranked_columns[: max(0, purchases_left)], ranking, strict=False):
         # Not `value < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
         if not value >= trade.buy_threshold:
             break

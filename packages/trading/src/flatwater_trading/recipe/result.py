@@ -98,7 +98,7 @@ def as_json(
 
 def _training_sentence(slices: int) -> str:
     """Return the sentence that says why the table of the training has another return of the champion."""
-    mean = f"the mean of {slices} random slices" if slices > 1 else "that of a random slice"
+    mean = f"the mean of {slices} random slices" if slices > 1 else "the return of one random slice"
     return f"The training's lines have another return: {mean} of these days, by the rule of the settings."
 
 

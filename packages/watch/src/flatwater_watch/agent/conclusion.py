@@ -47,7 +47,7 @@ def decide_outcome(
         explained_share: share of the growth that has a cause or is in full containers, 0 to 1.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes; they may have stopped growing.
-        garbage: cyclic garbage that is freed soon; None without any.
+        garbage: cyclic garbage that is freed soon.
         refilled_paths: paths of containers that are emptied again and again.
         unsure_causes: causes that are not reported as findings, as memory has grown by little.
         filled_bytes: bytes gained in containers that are full by now.
@@ -57,25 +57,26 @@ def decide_outcome(
         return Outcome("unread")
     garbage_bytes, garbage_notes = (0, []) if garbage is None else (garbage.bytes, [_garbage_sentence(garbage)])
     if findings or garbage:
-        open_bytes = round((1 - explained_share) * growth_bytes(samples))
+        growth_without_cause = round((1 - explained_share) * growth_bytes(samples))
     else:  # `explained_share` counts freed memory too, which makes no finding: here only pages of files are taken off
-        open_bytes = _growth_without_files(samples) - filled_bytes
+        growth_without_cause = _growth_without_files(samples) - filled_bytes
     # Garbage that the next collection frees is not an open question, however much of it there is.
-    open_bytes = max(0, open_bytes - garbage_bytes)
+    open_bytes = max(0, growth_without_cause - garbage_bytes)
     notes = (*garbage_notes, *_unsure_sentences(unsure_causes))
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         lead_advice = _lead_advice(leads, findings, open_bytes)
-        longer_run = f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
         gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(lead_advice), has_findings=bool(findings))
         sentences = (*notes, *map(_refilled_sentence, refilled_paths), *gain_sentences)
-        advice = (*lead_advice, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE)
+        advice = (*lead_advice, _longer_run_advice(samples), LIBRARY_ADVICE, NATIVE_ADVICE)
         return Outcome("grows" if findings else "unexplained", bytes=open_bytes, known=sentences, next=advice)
-    if findings:
-        return Outcome("grows")
     kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes  # since the first reading
-    if kept_bytes >= ENDING.open_bytes:
+    if kept_bytes >= ENDING.open_bytes and not findings:
         return Outcome("settled", bytes=kept_bytes, known=notes, holders=_main_holders(held_growth, kept_bytes))
-    return Outcome("flat", known=notes)
+    return Outcome("grows") if findings else Outcome("flat", known=notes)
+
+
+def _longer_run_advice(samples: Sequence[Sample]) -> str:
+    return f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
 
 
 def _main_holders(held_growth: Sequence[HeldGrowth], kept_bytes: int) -> str:

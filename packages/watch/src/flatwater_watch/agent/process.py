@@ -274,7 +274,7 @@ class ProcessWatch:
     def _schedule_next_reading_(self, reading: Reading, cpu_seconds: float, *, census_was_under_way: bool) -> None:
         """Set the times and kinds of boundaries of the next reading and the checks before it.
 
-        `census_was_under_way` is of the time before the judgement, which may have ended the census.
+        `census_was_under_way` is of the time before the judgement, which may have ended it.
         """
         monitor, now = self._monitor, monotonic()
         self._last_read_time = now
@@ -375,9 +375,8 @@ class ProcessWatch:
     def find_final_findings_(self, *, in_loop: bool = True) -> list[Finding]:
         """End pending work, and return the last findings; to be called once, before `close(conclude=False)`.
 
-        This may pause the program for a census, and removes readings that were taken during teardown.
-
-        While the program is still in its loop (`in_loop`), a last census sees its containers full.
+        This may pause the program for a census, and removes readings that were taken during teardown. While the program
+        is still in its loop (`in_loop`), a last census sees its containers full.
         """
         with self.boundaries.exclude_other_threads():
             return self._find_at_end_(in_loop=in_loop)
@@ -388,14 +387,14 @@ class ProcessWatch:
         growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
         if not in_loop:
             self._append_last_reading_()
-        elif self._samples and self._found_owners() and self._census_is_short:
+        elif self._samples and self._found_owners() and self._monitor.censuses.is_short:
             self._take_last_census_()
         if not self._samples:
             return []
         causes = self._monitor.evidence()
         owners = summary.stopped_owners(causes, self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(owners)
-        takes_census = not in_loop and bool(self._found_owners()) and self._census_is_short
+        takes_census = not in_loop and bool(self._found_owners()) and self._monitor.censuses.is_short
         self._census_history.has_ended = takes_census
         latest = self._monitor.take_whole_census() if takes_census else None  # an owner may have stopped growing
         growing_causes, separate_causes = self._cause_groups()
@@ -403,7 +402,7 @@ class ProcessWatch:
         if may_conclude and not (growing_causes or separate_causes):
             self._monitor.conclude()  # records causes without a proof, for `evidence`
             growing_causes = growth.causes_or_native_growth(self._monitor.evidence(), self._samples)
-        if self._census_is_short:
+        if self._monitor.censuses.is_short:
             growing_causes = open_causes.drop_native_in_roots(self._monitor, self._samples, growing_causes, latest)
         findings = self._make_findings(growing_causes, separate_causes)
         last_causes, self._root_gains = open_causes.find_open_causes(
@@ -413,7 +412,7 @@ class ProcessWatch:
             self._gc_sawtooth(),
             latest,
             filled_bytes=self._filled_bytes,
-            may_pause=self._census_is_short,
+            may_pause=self._monitor.censuses.is_short,
         )
         return summary.order_findings(self._make_findings(growing_causes, [*separate_causes, *last_causes]))
 
@@ -421,11 +420,6 @@ class ProcessWatch:
     def _filled_bytes(self) -> int:
         """Bytes that the process has gained since warm-up in containers that are full by now."""
         return filled_bytes(self._monitor.evidence(), self._census_history, self._samples)
-
-    @property
-    def _census_is_short(self) -> bool:
-        """Whether the program may wait for one more census at its end, by the duration of the last census."""
-        return self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
 
     def _append_last_reading_(self) -> None:
         """Take a reading at the end, as the last one may be long ago; keep it unless it shows memory freed since."""

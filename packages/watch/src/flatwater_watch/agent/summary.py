@@ -226,8 +226,7 @@ def build_summary(
         "readings": len(samples),
         "resident_bytes": footprint().resident,
         "resident_growth_bytes": growth_bytes(samples),
-        # Of growth that is over, nothing is left to explain.
-        "explained_share": 1.0 if outcome.state == "settled" else round(share, 4),
+        "explained_share": 1.0 if outcome.state == "settled" else round(share, 4),  # of growth that is over: all
         "outcome": outcome.to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),

@@ -27,7 +27,7 @@ from flatwater_watch.heap.walk import (
     release_objects_,
 )
 from flatwater_watch.meters.system_calls import monotonic, process_seconds, thread_seconds
-from flatwater_watch.thresholds import MEASURING
+from flatwater_watch.thresholds import ENDING, MEASURING
 
 SAMPLED_ITEMS, FEWER_SAMPLED_ITEMS = 24, 6
 """Items of a big container that are sampled; the second number if the first makes the walk long, as figures do."""
@@ -379,6 +379,11 @@ class CensusTaker:
         """Whether a census may be taken only to measure: the last was quick, or cost a small share of the CPU since."""
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the program may wait for one more census at its end, by the duration of the last one."""
+        return self.last_cpu_seconds <= ENDING.last_census_seconds
 
     @property
     def is_earned_again(self) -> bool:

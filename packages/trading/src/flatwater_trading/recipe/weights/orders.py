@@ -135,8 +135,7 @@ def decide_weight_orders(
         stop: record of the stop after the day before; None for an account that begins.
 
     Raises:
-        DataError: an instrument of `shares` is unknown or has never had a price, or the day of the stop is not one of
-            the prices'.
+        DataError: an instrument of `shares` is unknown or never had a price, or the stop's day is none of the prices'.
     """
     last_close, names, previous_shares = close.prices.last_close, close.names, _shares_in_panel_prices(close, shares)
     money, row = last_close.new_tensor([cash]), len(close.dates) - 1  # a batch of one account
