@@ -179,8 +179,8 @@ def prices(days: int = 260, *, close: str = "2") -> list[str]:
     [
         (HEAD.replace(",close", "") + "AA,2000-01-03,1,2,1\n", ["close"]),
         (HEAD + "".join(prices() + prices()[:1]), ["AA", "2000-01-01"]),
-        (HEAD + "".join(prices()).replace("1.5,3,1,2", "1.5,3,1,-2", 1), ["row 1", "AA", "close = -2"]),
-        (HEAD + "".join(prices()).replace("1.5,3,1,2", "0,3,1,2", 1), ["row 1", "AA", "open = 0"]),
+        (HEAD + "".join(prices()).replace("1.5,3,1,2", "1.5,3,1,-2", 1), ["row 2", "AA", "close = -2"]),
+        (HEAD + "".join(prices()).replace("1.5,3,1,2", "0,3,1,2", 1), ["row 2", "AA", "open = 0"]),
         (HEAD + "".join(prices(close="")), ["close"]),
         (HEAD + "".join(prices(60)), ["60 rows", "100 or more"]),
         (HEAD + "".join(prices()).replace("2000-01-01", "the first", 1), ["the first"]),
