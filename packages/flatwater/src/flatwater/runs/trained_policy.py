@@ -309,8 +309,10 @@ class TrainedPolicy:
         if mask.size != prod(shape) or self._spaces.bounds is not None:
             raise ConfigError(f"legal = an array {list(mask.shape)}: expected {list(shape)}, where actions are choices")
         rows_legal = mask.reshape(shape)
-        if not all(flags.any(-1).all() for flags in split_legal(self._spaces, rows_legal)):
-            raise ConfigError("legal has no legal action for an observation: expected at least one")
+        # A mask without any legal action is that of an agent whose game is over, which takes none.
+        is_playing = rows_legal.any(-1)
+        if not all(flags.any(-1)[is_playing].all() for flags in split_legal(self._spaces, rows_legal)):
+            raise ConfigError("legal has no legal choice in one of the lists: expected at least one in each")
         return self._to_device(rows_legal)
 
     def _to_env_actions(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
