@@ -275,8 +275,13 @@ def test_containers_that_one_call_of_their_holder_empties_are_one_finding() -> N
     (told,) = merge_related_causes(parts)
     assert (told.owner, told.advice, told.made_at) == ("train.EVENTS", advice, MADE)
     assert told.what == "30 × closure of _handler, in models; more in optimizers, loaders"
+    (told,) = merge_related_causes([replace(part, made_at=None) for part in parts])
+    assert told.what == "30 × closure of _handler, in models; more in optimizers, loaders", "no line is known"
     other = replace(parts[2], owner="train.OTHERS.loaders")
     assert merge_related_causes([parts[0], other]) == [parts[0], other], "another holder"
+    for words in ("Call `NEWEVENTS.clear()`.", "Drop the EVENTS. Or call `close()`."):
+        unrelated = [replace(parts[0], advice=words), replace(parts[2], advice=words)]
+        assert merge_related_causes(unrelated) == unrelated, "it calls nothing of the holder"
     for changes in ({"advice": "Call `EVENTS.loaders.pop()`."}, {"verdict": "cache"}, {"outside": True}):
         changed: list[Evidence] = [parts[0], replace(parts[2], **changes)]  # type: ignore[arg-type]
         assert merge_related_causes(changed) == changed

@@ -269,7 +269,8 @@ def _cause_key(cause: Evidence) -> Hashable:
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
     holder = "".join(_HOP.findall(cause.owner)[:-1])
     holder_name = re.split(r"[.: ]", holder)[-1]
-    if cause.verdict == "leak" and holder_name and f"{holder_name}." in (cause.advice or ""):
+    holder_call = rf"\b{re.escape(holder_name)}\.\w+\("
+    if cause.verdict == "leak" and holder_name and re.search(holder_call, cause.advice or ""):
         return cause.verdict, holder, cause.advice, cause.outside
     # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
@@ -335,8 +336,9 @@ def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:
     """Merge the leaks into several containers below a holder; the new content names the containers."""
     names = [cause.owner.removeprefix(holder).removeprefix(".") for cause in causes]
     others = ", ".join(names[1:])
-    are_of_one_line = all(cause.made_at == causes[0].made_at for cause in causes)
-    others_phrase = "the same line fills" if are_of_one_line else "more in"
+    line = causes[0].made_at
+    is_of_one_line = line is not None and all(cause.made_at == line for cause in causes)
+    others_phrase = "the same line fills" if is_of_one_line else "more in"
     what = f"{causes[0].newest_contents.what}, in {names[0]}; {others_phrase} {others}"
     object_count = sum(cause.newest_contents.objects for cause in causes)
     return _merge_evidence(holder, causes, object_count, what)
