@@ -180,8 +180,8 @@ def is_level_late(history: CensusHistory, owner: str) -> bool:
     Less is `ENDING.minimum_remaining_rate_share` of it, in bytes and in items. An owner that the newest census does not
     find, such as a node of a tree that is balanced anew, is level too.
     """
-    complete_censuses = history.censuses[: len(history.censuses) - history.has_ended]
-    if complete_censuses and owner not in complete_censuses[-1][1]:
+    newest_holdings = _newest_holdings(history)
+    if newest_holdings is not None and owner not in newest_holdings:
         return True
     sizes, _ = _owner_sizes(history, owner)
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
@@ -220,16 +220,26 @@ def filled_bytes(causes: Sequence[Evidence], history: CensusHistory, samples: Se
 
 
 def held_growth(causes: Sequence[Evidence], history: CensusHistory) -> list[HeldGrowth]:
-    """Return the growth of the owners among the causes, or of the roots if there is none, most bytes first."""
+    """Return the growth of the owners among the causes, or of the roots if there is none, most bytes first.
+
+    An owner that the newest census does not find is left out: it may hold nothing any more.
+    """
     full_owners = {cause.owner for cause in causes if is_full(history, cause)}
-    roots = (path for _, holdings in history.censuses for path, size in holdings.items() if size.is_root)
-    paths = list(dict.fromkeys([cause.owner for cause in causes if cause.holders] or roots))
+    newest_holdings = _newest_holdings(history) or {}
+    owners = dict.fromkeys(cause.owner for cause in causes if cause.holders)
+    paths = owners or [path for path, size in newest_holdings.items() if size.is_root]  # no root lies in another
     growth = []
     for path in paths:
-        _, own_bytes = _owner_sizes(history, path, paths)
-        if own_bytes:
+        _, own_bytes = _owner_sizes(history, path, owners)
+        if own_bytes and path in newest_holdings:
             growth.append(HeldGrowth(path, own_bytes[-1] - own_bytes[0], path in full_owners))
     return sorted(growth, key=lambda one: -one.bytes)
+
+
+def _newest_holdings(history: CensusHistory) -> Mapping[str, OwnerSize] | None:
+    """Return the larger holdings of the newest census that the program's end cannot have emptied; None without one."""
+    censuses = history.censuses[: len(history.censuses) - history.has_ended]
+    return censuses[-1][1] if censuses else None
 
 
 def fallen_bytes(history: CensusHistory, owners: Sequence[str]) -> int:
