@@ -12,6 +12,8 @@ import pytest
 from running import MAIN, environment
 
 from flatwater_watch.agent.runner_protocol import FOLDER
+from flatwater_watch.agent.spool import unwatched_summary
+from flatwater_watch.faces import running_watch
 from flatwater_watch.faces.running_watch import read_running_watch
 
 LEAK = """
@@ -56,6 +58,27 @@ def test_a_watch_that_runs_is_asked_for_its_findings_by_either_number(tmp_path: 
             (tmp_path / "stop").touch()
             runner.communicate()
     assert runner.returncode == 0
+
+
+def test_a_watch_is_asked_where_the_kernel_lists_no_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the program that ends as its notes have been read has no other answer than these."""
+    summary = unwatched_summary("", "a part") | {"readings": 7, "ended_at": 0.0}
+
+    def refuse(path: str) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(running_watch, "read_text", refuse)
+    monkeypatch.setattr(running_watch, "read_spools", lambda _: [summary])
+    variables = os.environ | {FOLDER: str(tmp_path / "gone")}
+    with subprocess.Popen(["sh", "-c", "echo; exec sleep 60"], env=variables, stdout=-1) as program:
+        try:
+            assert program.stdout is not None
+            program.stdout.readline()  # the kernel shows the variables a moment after the start
+            answer = read_running_watch(program.pid)
+        finally:
+            program.kill()
+    assert answer is not None
+    assert answer["readings"] == 7
 
 
 @pytest.mark.parametrize("folder", [None, "gone", "empty"])

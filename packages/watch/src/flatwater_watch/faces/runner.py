@@ -51,7 +51,7 @@ def watch_command(
         environment = watched_environment(folder, unit, limit)
 
         def make_summary(code: int | None) -> dict[str, Any]:
-            return collect_summary(folder, command, code, limit)
+            return collect_summary(read_spools(folder), folder, command, code, limit)
 
         code = _run_program(command, environment, reports, lambda: make_summary(code=None))  # None: it still runs
         return code, make_summary(code)
@@ -158,9 +158,10 @@ def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
             signal.signal(number, handler)
 
 
-def collect_summary(folder: Path, command: list[str], code: int | None, limit: int | None) -> dict[str, Any]:
+def collect_summary(
+    spools: Sequence[dict[str, Any]], folder: Path, command: list[str], code: int | None, limit: int | None
+) -> dict[str, Any]:
     """Collect the summary of the process that was watched longest, with the findings of the workers."""
-    spools = read_spools(folder)
     summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
     summary.pop("ended_at", None)
     # The watch writes `ended` as it closes: a program that was killed has only the summary of an earlier moment.

@@ -1,6 +1,7 @@
 """The findings so far of a process that a runner watches already, for a second command that asks for them."""
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,21 @@ def read_running_watch(pid: int, limit: int | None = None) -> dict[str, Any] | N
     Nothing enters or stops the process. `pid` may also be the runner's own number.
     """
     with suppress(OSError):  # the process has ended, or is another user's
-        for candidate in (pid, *_child_pids(pid)):
+        for candidate in _candidates(pid):
             folder = _runner_folder(candidate)
             spools = [] if folder is None else read_spools(folder)
             if folder is not None and spools:
-                summary = collect_summary(folder, process_command(candidate), code=None, limit=limit)
                 written_at = time.strftime("%H:%M:%S", time.localtime(spools[0]["ended_at"]))
+                summary = collect_summary(spools, folder, process_command(candidate), code=None, limit=limit)
                 unseen = f"what it has done since {written_at}, when its own watch wrote this"
                 return summary | {"unseen": [*summary["unseen"], unseen]}
     return None
 
 
-def _child_pids(pid: int) -> list[int]:
-    return [int(word) for word in read_text(f"/proc/{pid}/task/{pid}/children").split()]
+def _candidates(pid: int) -> Iterator[int]:
+    """Yield a process, and then its children, which not every kernel lists: it may be a runner, whose child is watched."""
+    yield pid
+    yield from map(int, read_text(f"/proc/{pid}/task/{pid}/children").split())
 
 
 def _runner_folder(pid: int) -> Path | None:
