@@ -47,7 +47,7 @@ METERS = {
     },
     "faces/attach_inside.py": {"GDB_SECONDS", "ANSWER_SECONDS", "POLL_SECONDS"},
     "faces/attach_outside.py": {"READING_COUNT"},
-    "agent/budget.py": {"FIRST_SECONDS", "CREDIT_SECONDS", "CREDIT_SHARE", "TIME_SHARE", "TRACED_COST_SHARE"},
+    "agent/budget.py": {"FIRST_SECONDS", "CREDIT_SECONDS", "CREDIT_SHARE", "TRACED_COST_SHARE"},
     "agent/reading_schedule.py": {
         "FIRST_GAP_SECONDS", "FIRST_READINGS", "MINIMUM_GAP_SECONDS", "PLAIN_SHARE", "SLICE_SECONDS",
         "LEAST_SLICE_SECONDS",

@@ -292,8 +292,8 @@ class Measuring(NamedTuple):
     """Share of the program's CPU time since the last census that such a census may take beyond them: one of a pickler
     with a million children, which are listed to be counted, takes 0.2 s."""
     maximum_time_share: float = 0.04
-    """Share of the time since the last census that the next one may take after a comparison in vain: what the watch
-    earns (`agent/budget.py`). Its credit is for the first answer, and a second one is mostly in vain as well."""
+    """Share of the time that the watch earns (`agent/budget.py`). After a comparison in vain the last census must be no
+    more of the time since: the credit is for the first answer, and a second comparison is mostly in vain as well."""
     minimum_owner_share: float = 0.5
     """Minimum share of the growth between two censuses for an owner's share to be taken from them."""
     minimum_worker_rise_share: float = 0.02

@@ -5,13 +5,14 @@ knows before, ends when the budget does, and begins again when it is affordable 
 """
 
 from flatwater_watch.meters.system_calls import monotonic, process_seconds
+from flatwater_watch.thresholds import MEASURING
 
 FIRST_SECONDS = 0.01
 """CPU seconds that may be spent at once: a census of a small program takes 1 to 10 ms."""
 CREDIT_SECONDS, CREDIT_SHARE = 1.5, 1 / 8
 """CPU seconds on credit, so that the first answer does not wait, and the share of the program's own CPU time as which
 they are lent: a program of a second does not pay for the whole census of a large heap. They are not lent again."""
-TIME_SHARE = 1 / 25
+TIME_SHARE = MEASURING.maximum_time_share
 """Share of the time passed that is earned: a program that rests leaves its core to the watch, and one that works does
 not feel a twenty-fifth."""
 TRACED_COST_SHARE = 0.5
@@ -23,7 +24,7 @@ class Budget:
 
     def __init__(self, began: float | None = None) -> None:
         """Begin with the first seconds; others are earned and lent from a monotonic time on, by default from now."""
-        self._began, self._cpu_at_start = monotonic() if began is None else began, process_seconds()
+        self._began, self.cpu_at_start = monotonic() if began is None else began, process_seconds()
         self.spent_seconds = 0.0
         self.is_credit_open = False
         """Whether the credit may be taken whole, as memory rises: the answer must not wait."""
@@ -40,12 +41,15 @@ class Budget:
         lent_share = lent / passed if lent < CREDIT_SECONDS and passed > 0 else 0.0
         return max(0.0, (price - self.left_seconds(now)) / (TIME_SHARE + lent_share))
 
+    def program_seconds(self) -> float:
+        """Return the CPU seconds of the program so far, without those of the watch."""
+        return process_seconds() - self.cpu_at_start - self.spent_seconds
+
     def _lent_seconds(self) -> float:
         """Return the CPU seconds on credit that are lent so far: all, or a share of the program's own CPU time."""
         if self.is_credit_open:
             return CREDIT_SECONDS
-        program_seconds = process_seconds() - self._cpu_at_start - self.spent_seconds
-        return min(CREDIT_SECONDS, CREDIT_SHARE * max(0.0, program_seconds))
+        return min(CREDIT_SECONDS, CREDIT_SHARE * max(0.0, self.program_seconds()))
 
     def pay_for_work_(self, cpu_seconds: float) -> None:
         """Pay for work of the watch between two readings, for which a trace pauses."""

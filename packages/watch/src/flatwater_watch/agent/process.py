@@ -92,7 +92,7 @@ class ProcessWatch:
         """Resident bytes at which a flat program is read at once."""
         self._census_kind: str | None = None
         """Kind of boundary, besides the anchor, at which a census that is under way continues."""
-        self._last_read_time, self._cpu_at_start, self._budget = 0.0, process_seconds(), Budget()
+        self._last_read_time, self._budget = 0.0, Budget()
         self._schedule = schedule.ReadingSchedule(inf, self._budget)
         self._discard_readings_()
         self._guard.undo = self.detach
@@ -278,7 +278,6 @@ class ProcessWatch:
         """
         monitor, now = self._monitor, monotonic()
         self._last_read_time = now
-        program_cpu_seconds = process_seconds() - self._cpu_at_start - self._budget.spent_seconds
         is_taking_census = census_was_under_way or monitor.censuses.is_under_way
         is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not is_taking_census
         schedule.schedule_next_(
@@ -289,7 +288,7 @@ class ProcessWatch:
             is_investigating=monitor.is_investigating,
             is_taking_census=is_taking_census,
             is_tracing=monitor.is_tracing,
-            quiet_cpu=program_cpu_seconds if is_quiet else None,
+            quiet_cpu=self._budget.program_seconds() if is_quiet else None,
         )
         # Between readings, a rise of RSS above the recent peak brings the next reading forward.
         self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
@@ -432,7 +431,7 @@ class ProcessWatch:
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """Return the state as the JSON of `flatwater watch`, with these findings, or with those that hold now."""
-        cpu = process_seconds() - self._cpu_at_start
+        cpu = process_seconds() - self._budget.cpu_at_start
         fields = summary.build_summary(
             self._samples,
             self.findings() if findings is None else findings,
