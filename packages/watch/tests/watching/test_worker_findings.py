@@ -117,8 +117,9 @@ def test_workers_that_live_at_once_are_a_sum_and_those_after_each_other_are_not(
     assert [found["bytes_per_step"] for found in in_turn["findings"]] == [MIB]
     assert at_once["outcome"]["state"] == "grows"
     assert at_once["explained_share"] == 1.0
-    settled = {"state": "settled", "bytes": 90 * MIB, "known": [], "next": []}
-    assert add_workers(summary(outcome=settled), [worker()])["outcome"]["bytes"] == 0, "it is over"
+    settled = {"state": "settled", "bytes": 90 * MIB, "known": [], "next": [], "holders": "train.tile (full)"}
+    joint = add_workers(summary(outcome=settled), [worker()])["outcome"]
+    assert (joint["bytes"], joint["holders"]) == (0, ""), "it is over"
 
 
 def succeeding(*sizes: float, owner: str = LEAK.owner) -> list[dict[str, Any]]:

@@ -75,8 +75,8 @@ def add_workers(
     causes = _join_causes(worker_causes, own_causes)
     findings = _make_joint_findings(causes, workers_rate, summary, measured_workers)
     # Of the program's own growth a share is explained, and this growth is a part of all.
-    outcome = summary["outcome"]
     explained_share = summary["explained_share"] * own_growth / total_growth + workers_share
+    settled_changes = {"bytes": 0, "holders": ""} if summary["outcome"]["state"] == "settled" else {}
     return {
         **summary,
         **worker_fields,
@@ -85,7 +85,7 @@ def add_workers(
         "explained_share": round(min(1.0, explained_share), 4),
         "resident_growth_bytes": total_growth,
         # There are findings, perhaps in workers only; growth of the program that is over is then no open question.
-        "outcome": outcome | {"state": "grows", "bytes": 0 if outcome["state"] == "settled" else outcome["bytes"]},
+        "outcome": summary["outcome"] | {"state": "grows"} | settled_changes,
         "cost": _sum_costs([summary, *measured_workers]),
         "processes": max(summary["processes"], 1 + len(measured_workers)),
         "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
