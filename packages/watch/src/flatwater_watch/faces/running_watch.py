@@ -31,7 +31,7 @@ def read_running_watch(pid: int, limit: int | None = None) -> dict[str, Any] | N
 
 
 def _candidates(pid: int) -> Iterator[int]:
-    """Yield a process, and then its children, which not every kernel lists: it may be a runner, whose child is watched."""
+    """Yield a process, and then its children, which not every kernel lists: the child of a runner is watched."""
     yield pid
     yield from map(int, read_text(f"/proc/{pid}/task/{pid}/children").split())
 
