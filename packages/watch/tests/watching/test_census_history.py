@@ -303,7 +303,7 @@ def test_growth_beside_a_full_container_is_explained_by_both() -> None:
 
 
 def test_roots_hold_what_came_where_no_cause_is_known() -> None:
-    """A table that was loaded in a moment; what the newest census does not find holds nothing, unless the program ended."""
+    """A table that was loaded in a moment. An owner that the newest census misses is gone, unless the program ended."""
     marks = history_of([4, 20, 40], lambda clock: 60 * MIB if clock > 4 else MIB)
     record_census_(marks, 60, census())
     assert held_growth([], marks) == held_growth([GROWING], marks) == []
