@@ -82,8 +82,9 @@ class Outcome:
         sentences = (*record["known"], *record["next"], holders)
         # A bool is an int to Python, and must not pass for a number of bytes.
         if isinstance(size, bool) or not isinstance(size, int) or not all(isinstance(text, str) for text in sentences):
-            expected = "a whole number of bytes, known and next as lists of texts, and holders as a text"
-            raise TypeError(f"{record!r}: expected {expected}")
+            raise TypeError(
+                f"{record!r}: expected a whole number of bytes, known and next as lists of texts, and holders as a text"
+            )
         return cls(state, size, tuple(record["known"]), tuple(record["next"]), holders)
 
 
