@@ -58,7 +58,7 @@ def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFix
     assert fw.resume(cut, quiet=True).result == run.result
 
 
-@pytest.mark.parametrize("mode", ["float64", "meta", "no_grad", "inference", "anomaly"])
+@pytest.mark.parametrize("mode", ["float64", "meta", "meta block", "no_grad", "inference", "anomaly"])
 def test_a_run_has_torchs_own_modes_and_the_program_keeps_its_own(mode: str) -> None:
     """Each ended in a traceback, and what was trained before could not be loaded."""
     with ExitStack() as modes:
@@ -68,15 +68,18 @@ def test_a_run_has_torchs_own_modes_and_the_program_keeps_its_own(mode: str) -> 
         elif mode == "meta":
             modes.callback(torch.set_default_device, None)
             torch.set_default_device("meta")
+        elif mode == "meta block":
+            modes.enter_context(torch.device("meta"))
         else:
             modes.enter_context(MODES[mode]())
         run = fw.train("ppo", rounds=1, run="run", quiet=True, **SMALL)
         assert fw.load(run).act(np.zeros(4, np.float32)) in (0, 1)
         assert run.evaluate() == run.result
         assert torch.get_default_dtype() == (torch.float64 if mode == "float64" else torch.float32)
-        assert torch.get_default_device().type == ("meta" if mode == "meta" else "cpu")
+        assert torch.get_default_device().type == ("meta" if mode.startswith("meta") else "cpu")
         assert torch.is_grad_enabled() == (mode not in {"no_grad", "inference"})
         assert torch.is_anomaly_enabled() == (mode == "anomaly")
+    assert torch.get_default_device().type == "cpu"
 
 
 class Wanderer(gymnasium.Env[Any, Any]):
@@ -109,7 +112,7 @@ def test_none_is_neither_a_recipe_nor_an_environment() -> None:
     """A run of CartPole began where a function had forgotten to return its environment."""
     with pytest.raises(ConfigError, match=r"env: expected an environment of Gymnasium .* got None"):
         fw.train("ppo", env=None, quiet=True, **SMALL)
-    with pytest.raises(ConfigError, match="recipe: expected the name of one, got a NoneType"):
+    with pytest.raises(ConfigError, match="recipe: expected the name of a recipe, got a NoneType"):
         fw.train(None, quiet=True, **SMALL)  # type: ignore[call-overload]
 
 

@@ -435,7 +435,7 @@ def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:
     """Return a run's path or URL, and its environment as an object: `env`, or else that of the result of `train`.
 
     Raises:
-        ConfigError: `run` is none of these.
+        ConfigError: `run` is of another type.
     """
     if isinstance(run, TrainedRun | TrainedSeeds):
         return run.path, run.env if env is None else env

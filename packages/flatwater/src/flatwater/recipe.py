@@ -256,7 +256,7 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
         ConfigError: there is no such recipe, it may not be imported, or its import fails.
     """
     if not isinstance(name, str):  # of a user's program
-        raise ConfigError(f"recipe: expected the name of one, got a {type(name).__name__}")
+        raise ConfigError(f"recipe: expected the name of a recipe, got a {type(name).__name__}")
     if (installed_recipe := find_installed_recipe(name)) is not None:
         return installed_recipe
     expected = f"{', '.join(recipe_names())}, or package.module:NAME of your recipe"

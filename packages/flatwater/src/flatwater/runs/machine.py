@@ -6,7 +6,7 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -76,19 +76,16 @@ def usual_torch_modes() -> Iterator[None]:
 
     After it the program has its modes and its number of threads again, which a run sets for the whole process.
     """
-    threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
-    has_device = device.type != "cpu"
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    # Within the program's device, be it a default or a block `with torch.device(...)`. Every call of torch pays for it.
+    on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     try:
         torch.set_default_dtype(torch.float32)
-        if has_device:
-            torch.set_default_device(None)
-        with torch.inference_mode(mode=False), torch.enable_grad():
+        with on_cpu, torch.inference_mode(mode=False), torch.enable_grad():
             yield
     finally:
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
-        if has_device:
-            torch.set_default_device(device)
 
 
 def keep_freed_memory() -> None:
