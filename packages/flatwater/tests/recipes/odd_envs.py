@@ -304,6 +304,7 @@ ACTIONS: dict[str, tuple[Any, str]] = {
     "ActionsFromThree": (sp.Discrete(3, start=3), ""),
     "ActionsFromBelow": (sp.Discrete(3, start=-1), ""),
     "ActionsOfABillion": (sp.Discrete(1 << 30), "has 1,073,741,824 actions: expected at most 1,048,576"),
+    "ActionsOfABillionPairs": (sp.MultiDiscrete([1 << 30, 2]), "has 1,073,741,826 actions: expected at most"),
     "ActionsOne": (sp.Discrete(1), ""),
     "ActionsOfBits": (sp.MultiBinary(3), ""),
     "ActionsOfLists": (sp.MultiDiscrete([2, 3]), ""),

@@ -12,7 +12,7 @@ from flatwater.envs.wrapped.spaces import ObservationReader
 from flatwater_watch.errors import ConfigError
 
 MAXIMUM_CHOICES = 1 << 20
-"""Most actions of a list of choices."""
+"""Most actions that an agent chooses from, those of all its choices together."""
 
 
 class ActionSpec(NamedTuple):
@@ -74,18 +74,14 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
             raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
         return ActionSpec(tuple(str(number) for number in range(len(bounds))), start=0, bounds=bounds, box=space)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
-        return _choices_spec(space)
+        return _choices_spec(space, name)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
             f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one axis, or of a Box "
             f"with one axis and finite bounds, got {space}. Wrap the environment with "
             "gymnasium.wrappers.TransformAction"
         )
-    if space.n > MAXIMUM_CHOICES:
-        raise ConfigError(
-            f"{name}: {space} has {int(space.n):,} actions: expected at most {MAXIMUM_CHOICES:,}, as each has a place "
-            "in the network. Wrap the environment with gymnasium.wrappers.TransformAction"
-        )
+    _require_few_choices(int(space.n), space, name)
     numbers = range(int(space.start), int(space.start + space.n))
     # The enum names the actions only if its values are exactly their numbers, in order.
     enum = env.actions if isinstance(env, HasActionNames) else None
@@ -95,11 +91,25 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
     return ActionSpec(tuple(str(number) for number in numbers), numbers.start)
 
 
-def _choices_spec(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
+def _require_few_choices(count: int, space: gym.Space[Any], name: str) -> None:
+    """Refuse a space of so many choices that no network has a place for each.
+
+    Raises:
+        ConfigError: there are more than `MAXIMUM_CHOICES`.
+    """
+    if count > MAXIMUM_CHOICES:
+        raise ConfigError(
+            f"{name}: {space} has {count:,} actions: expected at most {MAXIMUM_CHOICES:,}, as each has a place "
+            "in the network. Wrap the environment with gymnasium.wrappers.TransformAction"
+        )
+
+
+def _choices_spec(space: gym.MultiDiscrete | gym.MultiBinary, name: str) -> ActionSpec:
     """Return the actions of a space of several choices at once; a MultiBinary has choices of two, 0 and 1."""
     sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
     start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
     choices = tuple(int(size) for size in sizes)
+    _require_few_choices(sum(choices), space, name)
     return ActionSpec(tuple(str(number) for number in range(len(choices))), start.astype(space.dtype), choices=choices)
 
 

@@ -247,7 +247,7 @@ class PettingZooWorld(PettingZooCopies):
         """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over.
 
         Raises:
-            ValueError: an agent is none of those that may play.
+            ValueError: an agent is not in `possible_agents`.
         """
         if unknown := observations.keys() - self._agents:
             raise ValueError(f"{min(unknown, key=str)!r} is not in possible_agents, {short_repr(self._agents)}")
