@@ -199,6 +199,15 @@ def test_stores_every_kind_of_space_as_it_is() -> None:
     np.testing.assert_array_equal(batch.action[0], acted[1])
 
 
+def test_rows_of_bfloat16_are_stored_in_the_type_of_the_ring() -> None:
+    """NumPy has no such type: an actor that computes in it could not store its actions."""
+    ring, zeros = ring_of(8, 1), torch.zeros(1)
+    start_(ring, torch.arange(1), torch.zeros(1, 1))
+    action = torch.tensor([[0.5]], dtype=torch.bfloat16, requires_grad=True)
+    append_(ring, action=action, reward=zeros, terminated=zeros > 0, truncated=zeros > 0, next_obs=torch.ones(1, 1))
+    assert stored_rows(ring) == [(0, 0.5, 0, 1, 1)]
+
+
 def test_a_space_without_arrays_is_refused_by_name() -> None:
     space = gymnasium.spaces.Dict(words=gymnasium.spaces.Text(5))
 

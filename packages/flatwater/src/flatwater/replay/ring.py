@@ -197,8 +197,8 @@ def _row_array(new: Any, stored_rows: Tensor) -> Any:  # noqa: ANN401  (arrays o
     """Return rows of any kind as an array that is written into `stored_rows`."""
     if not stored_rows.is_cpu:
         return torch.as_tensor(new, dtype=stored_rows.dtype, device=stored_rows.device)
-    # NumPy converts to the type of the storage as it writes.
-    return new.numpy(force=True) if isinstance(new, Tensor) else np.asarray(new)
+    # NumPy converts its own arrays to the type of the storage as it writes; it has no bfloat16.
+    return host_view(new.detach().to(stored_rows)) if isinstance(new, Tensor) else np.asarray(new)
 
 
 def _read_rows(stored_rows: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
