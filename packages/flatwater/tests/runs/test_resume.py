@@ -88,6 +88,15 @@ def test_a_finished_run_resumed_tells_its_result_and_plays_nothing_again(
     assert (run.path / "result.json").read_bytes() == result, "a damaged result is written again"
 
 
+def test_a_finished_run_from_a_mirror_is_scored_as_its_result_may_be_of_an_earlier_checkpoint(tmp_path: Path) -> None:
+    """A run that was killed between its last checkpoint and its result has the result of fewer rounds there."""
+    run = fw.train("ppo", run=tmp_path / "run", rounds=2, mirror=f"file://{tmp_path}/far", **SMALL_PPO)
+    result = (run.path / "result.json").read_bytes()
+    (tmp_path / "far" / "run" / "result.json").write_bytes(result.replace(b".", b".1"))
+    assert main(["resume", f"file://{tmp_path}/far/run", "--into", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "result.json").read_bytes() == result
+
+
 def test_one_configuration_is_one_run(train: Train, same: Same, tiny: list[str], tmp_path: Path) -> None:
     whole, again = train("whole", "--rounds", "2"), tmp_path / "again"
     assert main(["train", "erl", *tiny, "--rounds", "2", "--run", str(again)]) == 0

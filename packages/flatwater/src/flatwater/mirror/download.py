@@ -62,9 +62,10 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
     # Locked at the store: a process that still trains the run elsewhere would go on at the same time.
     lock, _previous_holder = take_lock(objects)
     try:
+        # Before the checkpoint: a result that is newer than it counts as its own, and this may be an earlier one's.
+        _fetch_files(objects, folder, entries)
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: no checkpoint is complete, so the run cannot be resumed from this URL.")
-        _fetch_files(objects, folder, entries)
         identity = _read_identity(objects) or secrets.token_hex(16)  # a new one if no run has claimed the URL
         write_mirror_file(folder, objects.url, identity)
         _fetch_file(objects, folder, entries[CONFIG_FILE])

@@ -37,7 +37,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
 def has_newer_result(path: Path, recipe: Recipe | Description, checkpoint: Path) -> bool:
     """Return whether a `result.json` is whole, and was written after a checkpoint's file, so that it is its result."""
     try:
-        return read_result(path, recipe) is not None and path.stat().st_mtime_ns >= checkpoint.stat().st_mtime_ns
+        return read_result(path, recipe) is not None and path.stat().st_mtime_ns > checkpoint.stat().st_mtime_ns
     except (OSError, RunError):
         return False
 
