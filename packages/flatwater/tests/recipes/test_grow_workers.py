@@ -19,6 +19,7 @@ import flatwater as fw
 from flatwater.api import resolve_config
 from flatwater.cli.main import main
 from flatwater.cluster.worker_client import Worker
+from flatwater.comparisons.side_by_side import MACHINE_METRICS
 from flatwater.envs.growing.pool import build_envs, live_pools, sub_pool
 from flatwater.envs.growing.simulator import reset_, step_
 from flatwater.envs.growing.task import load_task
@@ -57,8 +58,7 @@ def leaf_hashes(run: Path) -> dict[str, str]:
 def numbers(run: Path) -> list[dict[str, float]]:
     """Each round's, without times and memory."""
     rounds = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    apart = ("time/", "memory/", "system/", "train/sps")
-    return [{name: value for name, value in each.items() if not name.startswith(apart)} for each in rounds]
+    return [{name: value for name, value in each.items() if not name.startswith(MACHINE_METRICS)} for each in rounds]
 
 
 def assert_same(first: Path, second: Path) -> None:

@@ -28,6 +28,7 @@ from flatwater.cli.plan import print_plan
 from flatwater.cluster.processes import Process
 from flatwater.cluster.work_division import worker_shares
 from flatwater.cluster.worker_client import Worker
+from flatwater.comparisons.side_by_side import MACHINE_METRICS
 from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
 from flatwater.runs.fingerprint import version_facts
@@ -73,8 +74,7 @@ def leaf_hashes(run: Path) -> dict[str, str]:
 def numbers(run: Path) -> list[dict[str, float]]:
     """Each round's, without times and memory."""
     rounds = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    apart = ("time/", "memory/", "system/", "train/sps")
-    return [{name: value for name, value in each.items() if not name.startswith(apart)} for each in rounds]
+    return [{name: value for name, value in each.items() if not name.startswith(MACHINE_METRICS)} for each in rounds]
 
 
 @pytest.fixture(scope="module")

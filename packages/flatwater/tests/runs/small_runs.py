@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flatwater.cli.main import main
+from flatwater.comparisons.side_by_side import MACHINE_METRICS
 
 SIZE = [
     "--panel",
@@ -215,13 +216,12 @@ def assert_same(first: Path, second: Path) -> None:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
-MACHINE = ("time/", "memory/", "mirror/", "profile/", "system/", "train/sps")
 RESULTS = ("trades.parquet", "equity.parquet", "lives.npz", "result.json")
 
 
 def records(path: Path) -> Records:
     """The lines of a file of records, without what depends on the machine."""
-    return [{k: v for k, v in line.items() if not k.startswith(MACHINE)} for line in entries(path)]
+    return [{k: v for k, v in line.items() if not k.startswith(MACHINE_METRICS)} for line in entries(path)]
 
 
 def entries(path: Path) -> Records:

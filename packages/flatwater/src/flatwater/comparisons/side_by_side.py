@@ -37,7 +37,7 @@ MAXIMUM_RUNS = 8
 """Most runs of a comparison: a page has that many colours for curves."""
 PACE_ROUNDS = 8
 """Number of last rounds whose median duration is shown."""
-MACHINE_METRICS = ("time/", "memory/", "system/", "profile/", "train/sps")
+MACHINE_METRICS = ("time/", "memory/", "mirror/", "system/", "profile/", "train/sps")
 """Beginnings of the names of metrics that depend on the machine."""
 SEEDS_UNIT = "seeds"
 """Units over which groups are compared, as days are for runs of traders."""
