@@ -180,7 +180,7 @@ def check_takes_one_argument(function: object, setting: str, expected: str) -> N
     """
     callable_: Any = function  # for the type checker
     # A call of these runs none of their lines. Of an object with `__call__` that method says it.
-    bodies = (function, vars(type(function)).get("__call__"))
+    bodies = (function, type(callable_).__call__)
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if any(is_kind(body) for is_kind in kinds for body in bodies):
         raise ConfigError(

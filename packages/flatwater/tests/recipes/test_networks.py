@@ -202,6 +202,7 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
         ("own_nets:Compiles", "calls torch.compile"),
         ("own_nets:Mixes", "features of an observation change with the others of its batch"),
         ("own_nets:Pairs", "forward() raised RuntimeError: shape '[2, 6]' is invalid for input of size 18"),
+        ("own_nets:Halves", "expected features float32 [3, F] of 3 observations, got torch.float32 [2, 9]"),
         ("own_nets:Featureless", "expected features float32 [2, F] of 2 observations, got torch.float32 [2, 0]"),
         ("own_nets:ToNumPy", "cannot be planned on the meta device"),
         ("own_nets:Scripted", "module 'inner' is of torch.jit"),

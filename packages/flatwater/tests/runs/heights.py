@@ -75,6 +75,20 @@ def hear_lazily(round_: Any) -> Any:
     yield round_.log("mine/x", 1)
 
 
+class Listener:
+    """Its call is a coroutine."""
+
+    async def __call__(self, round_: Any) -> None:
+        round_.log("mine/x", 1)
+
+
+class PatientListener(Listener):
+    """Has the call of its base."""
+
+
+patient = PatientListener()
+
+
 def log_two_lines(round_: Any) -> None:
     round_.log("mine/x\ny", 1)
 

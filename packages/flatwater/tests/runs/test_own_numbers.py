@@ -133,6 +133,7 @@ def test_what_a_callback_raises_finds_the_round_recorded(tmp_path: Path) -> None
         ("--on-round heights:hear_later", "got <function hear_later at .*>, whose lines a call does not run"),
         ("--on-round heights:hear_lazily", "got <function hear_lazily at .*>, whose lines a call does not run"),
         ("--on-episode heights:hear_later", "write it with neither async nor yield"),
+        ("--on-round heights:patient", "got <heights.PatientListener object at .*>, whose lines a call does not run"),
         ("--on-round heights:log_two_lines", "expected a name in plain text"),
         ("--on-round heights:log_huge", "log.'mine/x', 1000.*: expected a number, got a int"),
         ("--on-round heights:ask_what_is_missing", "return/man: this round has no such number"),

@@ -235,12 +235,7 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
     # Both modes are tried; the features of evaluation, the last, stand for both.
     for learning in (True, False):
         features = _try_mode(module.train(learning), subject, parts)
-    is_right = isinstance(features, Tensor) and features.dtype == torch.float32 and features.numel() > 0
-    if not is_right or features.shape[:-1] != (TRIAL_BATCH,):
-        got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
-        raise ConfigError(
-            f"{subject}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
-        )
+    _check_features(features, TRIAL_BATCH, subject)
     _move_to_meta_(module)
     encoder = ModuleEncoder(build, subject, parts, module=module, features=features.shape[1])
     for learning in (True, False):
@@ -249,6 +244,20 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
     # The module has lost its numbers.
     _try_rows(make_module(build, subject, parts, seed=0).eval(), subject, parts)
     return encoder
+
+
+def _check_features(features: Any, count: int, subject: str) -> None:  # noqa: ANN401  (what forward returns)
+    """Refuse what is not one row of numbers for each observation.
+
+    Raises:
+        ConfigError: it is of another type or shape.
+    """
+    is_right = isinstance(features, Tensor) and features.dtype == torch.float32 and features.numel() > 0
+    if not is_right or features.shape[:-1] != (count,):
+        got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        raise ConfigError(
+            f"{subject}: forward: expected features float32 [{count}, F] of {count} observations, got {got}"
+        )
 
 
 def _check_memory(module: nn.Module, subject: str) -> None:
@@ -316,7 +325,8 @@ def _try_rows(module: nn.Module, subject: str, parts: Parts) -> None:
     """Refuse a module, in evaluation mode, whose features of an observation depend on others of the same batch.
 
     Raises:
-        ConfigError: they do, as where a layer takes the axis of the batch for one of the observation.
+        ConfigError: they do, as where a layer takes the axis of the batch for one of the observation, or there is not
+            one row for each observation.
         UserCodeError: the module cannot read a batch of another size.
     """
     zeros = [torch.cat([value, value[:1]]) for value in _example_values(parts, "cpu")]
@@ -325,6 +335,7 @@ def _try_rows(module: nn.Module, subject: str, parts: Parts) -> None:
     with lend_generator(0), torch.no_grad(), _without_fast_path():
         with CallGuard(subject, module, "forward"):
             features = module(nest_parts(parts, zeros))
+        _check_features(features, len(zeros[0]), subject)
         _restore_buffers_(module, buffers)
         other_features = features
         with suppress(Exception):  # ones may be no observation, as for a table of one row
