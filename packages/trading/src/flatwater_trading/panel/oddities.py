@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from flatwater_trading.panel.calendar import DAILY, infer_calendar
+from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.notes import BEGIN_LATER, END_EARLIER, LIKE_SPLITS
 from flatwater_trading.panel.panel import Panel
 from flatwater_watch.phrases import list_phrase
@@ -48,7 +48,7 @@ def find_oddities(panel: Panel) -> dict[str, list[str]]:
     return {
         BEGIN_LATER: [f"{name} {day}" for day, name in latest_first],
         END_EARLIER: [f"{name} {day}" for day, name in earliest_first],
-        LIKE_SPLITS: find_jumps(panel.investable_names, panel.dates, panel.closes(panel.investable)),
+        LIKE_SPLITS: find_jumps(panel),
     }
 
 
@@ -71,33 +71,30 @@ def splits_note(panel: Panel) -> str:
     return f". Moves of the prices that look like splits: {text.removesuffix('.')}" if text else ""
 
 
-def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
+def find_jumps(panel: Panel) -> list[str]:
     """Return the moves from one close to the next that look like a split, sorted by date, as text.
 
     A text is `AAPL -50.0% on 2020-01-03 (2:1)`. If rows are weeks or months, only ratios from 2 on count: shares reach
-    smaller ratios without a split.
-
-    Args:
-        instruments: names [N].
-        dates: days [T].
-        close: closes [T, N] above 0; NaN for a missing close.
+    smaller ratios without a split. Columns that cannot be bought, such as rates, have no splits.
     """
     jumps = []
-    calendar = infer_calendar(dates)
+    calendar = panel.calendar
     ratios = SPLIT_RATIOS if calendar.a_year >= DAILY.a_year else SPLIT_RATIOS[1:]  # without 1.5
-    for n, name in enumerate(instruments):
-        rows = np.flatnonzero(np.isfinite(close[:, n]))
+    for n, name in zip(panel.investable, panel.investable_names, strict=True):
+        # Column by column, as the closes of all would be a copy beside a run that has its memory already.
+        close = panel.closes(np.asarray([n]))[:, 0]
+        rows = np.flatnonzero(np.isfinite(close))
         if len(rows) < 2:  # noqa: PLR2004  (one close has no move)
             continue
         # Across holes too, as a split during a halt is a move between the closes around it.
-        moves = np.diff(np.log(close[rows, n].astype(np.float64)))
+        moves = np.diff(np.log(close[rows].astype(np.float64)))
         # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios. The
         # root scales the usual move to that of a day, as moves grow with the root of the time between rows.
         least_move = MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
         # Most instruments have no move of the smallest ratio, and are not searched ratio by ratio.
         if (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
             for step, split in _split_like_moves(moves, ratios, least_move):
-                jumps.append((str(dates[rows[step + 1]]), name, float(np.expm1(moves[step])), split))
+                jumps.append((str(panel.dates[rows[step + 1]]), name, float(np.expm1(moves[step])), split))
     return [f"{name} {move:+.1%} on {day} ({split})" for day, name, move, split in sorted(jumps)]
 
 
