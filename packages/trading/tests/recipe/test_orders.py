@@ -638,7 +638,8 @@ def test_orders_name_columns_without_a_close_and_those_with_few(runs: dict[str, 
     assert names[0] in orders.unpriced
     assert names[1] in orders.short_histories
     day = panel.dates[-1]
-    assert f"Without a close on {day}, and so neither seen nor traded: {', '.join(orders.unpriced)}." in sheet.lines
+    unpriced_names = ", ".join(orders.unpriced)
+    assert f"Without a close on {day}, and so neither seen on that day nor traded: {unpriced_names}." in sheet.lines
     assert any(line.startswith("With fewer closes") and names[1] in line for line in sheet.lines)
 
 

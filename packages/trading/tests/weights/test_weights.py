@@ -284,7 +284,8 @@ def test_orders_name_the_instruments_without_a_close(trained: Path) -> None:
     orders = trader.orders(other)
     assert {each.instrument for each in orders.orders} <= {names[0]}
     assert orders.unpriced == (*names[1:], "C5")  # the context column has ended by then
-    said = f"Without a close on {panel.dates[-1]}, and so neither seen nor traded: {', '.join(names[1:])}, C5."
+    unpriced_names, day = ", ".join(orders.unpriced), panel.dates[-1]
+    said = f"Without a close on {day}, and so neither seen on that day nor traded: {unpriced_names}."
     assert said in portfolio_order_sheet(orders).lines
 
 

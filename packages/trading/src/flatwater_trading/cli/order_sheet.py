@@ -38,7 +38,7 @@ def price_sentences(orders: "Orders | WeightOrders") -> list[str]:
     lines = []
     if orders.unpriced:
         names = list_phrase(orders.unpriced, MAXIMUM_NAMED)
-        lines.append(f"Without a close on {orders.date}, and so neither seen nor traded: {names}.")
+        lines.append(f"Without a close on {orders.date}, and so neither seen on that day nor traded: {names}.")
     if orders.short_histories:
         names = list_phrase(orders.short_histories, MAXIMUM_NAMED)
         lines.append(f"With fewer closes than the trader looks back over, and so seen only in part: {names}.")
