@@ -24,8 +24,10 @@ from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
 from flatwater_trading.cli.study import StudyTraders, StudyWeights, next_commands, show_study
 from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.study import opening
 from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.folds import cut_folds, fold_config
+from flatwater_trading.study.member import plan_largest_run
 from flatwater_trading.study.opening import StudyRequest
 from flatwater_trading.study.page import study_page
 from flatwater_trading.study.records import read_study
@@ -593,6 +595,18 @@ def test_what_cannot_be_studied_is_refused(words: str, said: list[str], capsys: 
     assert main(["study", *words.split(), "--plan"]) == 2
     told = capsys.readouterr().err
     assert all(part in " ".join(told.split()) for part in said), told
+
+
+def test_a_plan_needs_memory_for_no_more_runs_than_the_folds_that_are_chosen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = "synthetic:4x1200:late_listings=0 --seeds 1 --rounds 1 --threads 1"
+    plan, folds = plan_largest_run(StudyTraders.read("flatwater study", options.split()).settings(), None)
+    assert folds < 3
+    # Room for as many runs as there are, and for fewer than the default number of folds.
+    monkeypatch.setattr(opening, "BUDGET_SHARE", (folds + 0.5) * plan.needed_bytes / plan.limit_bytes)
+    assert main(["study", *options.split(), "--jobs", "5", "--plan"]) == 0
+    assert f"{folds} runs, none larger; {folds} at once take up to " in " ".join(capsys.readouterr().out.split())
 
 
 WEIGHTS = ["--history", "40", "--splits.validation-days", "40", "--members.size", "2", "--learner.updates", "5"]

@@ -157,12 +157,13 @@ def show_plan(command: StudyCommand) -> int:
         plan, folds = plan_largest_run(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
-        if request.folds is None and folds < DEFAULT_FOLDS:
-            say(fewer_folds_line(folds))
         from flatwater_watch.units import format_bytes
 
-        jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
-        jobs, runs = min(jobs, folds * len(request.seeds)), folds * len(request.seeds)
+        if request.folds is None and folds < DEFAULT_FOLDS:
+            say(fewer_folds_line(folds))
+        runs = folds * len(request.seeds)
+        most_jobs = min(request.jobs, runs)  # the request counts on the default number of folds
+        jobs = jobs_that_fit(most_jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
         if request.trials:
             say(
