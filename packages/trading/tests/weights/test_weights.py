@@ -489,3 +489,12 @@ def test_orders_name_what_signals_see_only_in_part(trained: Path) -> None:
     assert set(orders_of_newest(REMEMBERED_ROWS - 1).short_histories) == {*panel.instruments}
     assert len(orders_of_newest(REMEMBERED_ROWS).short_histories) < len(panel.instruments)
     assert len(trader.orders(panel).short_histories) < len(panel.instruments)
+
+
+def test_a_backtest_that_begins_before_signals_have_their_rows_names_the_first_day_that_it_may(trained: Path) -> None:
+    trader, panel = fw.load(trained), load_panel(PANEL)
+    earliest = trader.lookback
+    with pytest.raises(
+        DataError, match=rf"number 6 .* number {earliest + 1} or later, as signals .* on {panel.dates[earliest]}"
+    ):
+        trader.backtest(panel, str(panel.dates[5]))

@@ -98,15 +98,8 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     first_row, stop_row = find_date_rows(panel, first, last, chosen_until=trader.provenance.chosen_until)
     episode = trader.config.episode
     # At least row 1, as the opening cash is of the day before.
-    earliest = max(trader.lookback - 1, 1)
+    refuse_early_day(panel, first_row, max(trader.lookback - 1, 1), trader.lookback_reason)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
-    if first_row < earliest:
-        first_day = f", on {panel.dates[earliest]}" if earliest < len(panel.dates) else ""
-        raise DataError(
-            f"the first day is {panel.dates[first_row]}, number {first_row + 1} of the prices: expected number "
-            f"{earliest + 1} or later, as {trader.lookback_reason}: {dates}. "
-            f"Begin at least {earliest - first_row} {units} later{first_day}, or give prices that reach further back."
-        )
     if (count := stop_row - first_row) <= episode.settlement_days:
         chosen_until = trader.provenance.chosen_until
         start = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
@@ -142,6 +135,22 @@ def find_date_rows(panel: Panel, first: str | None, last: str | None, *, chosen_
     )
     stop_row = len(panel.dates) if end is None else np.searchsorted(panel.dates, end, "right")
     return int(first_row), int(stop_row)
+
+
+def refuse_early_day(panel: Panel, first_row: int, earliest: int, reason: str) -> None:
+    """Refuse a first row that is played before `earliest`; `reason` is a clause with what needs the rows before.
+
+    Raises:
+        DataError: the row is before it.
+    """
+    if first_row < earliest:
+        first_day = f", on {panel.dates[earliest]}" if earliest < len(panel.dates) else ""
+        raise DataError(
+            f"the first day is {panel.dates[first_row]}, number {first_row + 1} of the prices: expected number "
+            f"{earliest + 1} or later, as {reason}: the prices have {panel.dates[0]} to {panel.dates[-1]}. Begin at "
+            f"least {earliest - first_row} {panel.calendar.units} later{first_day}, or give prices that reach further "
+            "back."
+        )
 
 
 def _parse_day(name: str, text: str | None) -> np.datetime64 | None:

@@ -18,7 +18,7 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import OWN_SIGNALS, REMEMBERED_ROWS, market_signals
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_ratio
-from flatwater_trading.recipe.backtest import Backtest, find_date_rows, note_of_days
+from flatwater_trading.recipe.backtest import Backtest, find_date_rows, note_of_days, refuse_early_day
 from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame, prices_note, sheet_frame
@@ -227,13 +227,9 @@ class WeightsTrader(PanelPolicy):
             DataError: there are too few such days, or too few before them.
         """
         first_row, stop_row = find_date_rows(panel, first, last, chosen_until=self.provenance.chosen_until)
-        earliest = self.settings.history  # as many rows before the first day as signals need
+        # As many rows before the first day as signals need, as the opening cash is of the day before.
+        refuse_early_day(panel, first_row, self.lookback, self.lookback_reason)
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
-        if first_row < earliest:
-            raise DataError(
-                f"the first day is row {first_row} of the prices, and signals need {earliest} {units} before it "
-                f"(history): {dates}. Begin later, or give prices that reach further back."
-            )
         if stop_row - first_row <= 1:
             raise DataError(
                 f"there are {max(0, stop_row - first_row)} {units} to play, and 2 or more are needed, as all is sold "
