@@ -220,7 +220,7 @@ VENDORS = (
     Vendor(
         name="ambiguous dates",
         make=lambda f: format_dates(f.filter(pl.col("date").dt.day() <= 12), "%m/%d/%Y"),
-        refused=r"row 1, column date: 02/01/2024.*--dates mdy",
+        refused=r"row 2, column date: 02/01/2024 \(row 2\).*--dates mdy",
     ),
     Vendor(
         name="names that nobody knows",

@@ -216,8 +216,8 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
     if order in deciding_rows:  # not "ymd", as the year comes last
         return order
     raise DataError(
-        f"{source}: row 1, column {column}: {cell(0)} may have the month first or the day, and no row has a number "
-        "above 12 that would decide it. Add --dates mdy (month first) or --dates dmy (day first)."
+        f"{source}: row {row_number(0)}, column {column}: {cell(0)} may have the month first or the day, and no row "
+        "has a number above 12 that would decide it. Add --dates mdy (month first) or --dates dmy (day first)."
     )
 
 
