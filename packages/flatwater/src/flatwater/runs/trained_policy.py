@@ -310,8 +310,8 @@ class TrainedPolicy:
             raise ConfigError(f"legal = an array {list(mask.shape)}: expected {list(shape)}, where actions are choices")
         rows_legal = mask.reshape(shape)
         # A mask without any legal action is that of an agent whose game is over, which takes none.
-        is_playing = rows_legal.any(-1)
-        if not all(flags.any(-1)[is_playing].all() for flags in split_legal(self._spaces, rows_legal)):
+        playing_rows = rows_legal[rows_legal.any(-1)]
+        if not all(flags.any(-1).all() for flags in split_legal(self._spaces, playing_rows)):
             raise ConfigError("legal has no legal choice in one of the lists: expected at least one in each")
         return self._to_device(rows_legal)
 
