@@ -257,7 +257,8 @@ def _removal_advice(line_object: _LineObject, code: CodeType) -> str:
     """
     methods = class_namespace(line_object.kind, _WITHOUT_MEMORY_OF_C)
     names = [name for name in methods if releasing_word(name) in _REMOVING and callable(methods[name])]
-    unused_names = [name for name in names if name not in code.co_names]
+    # Any class of C may define how an attribute is deleted, which says nothing of what its objects keep.
+    unused_names = [name for name in names if name not in code.co_names and name != "__delattr__"]
     library = full_name(line_object.kind)[0].partition(".")[0]
     code_names = frozenset(code.co_names)  # a method that undoes one of these comes first
     calls = written_calls(line_object.name, methods, unused_names, code_names, is_class=True)

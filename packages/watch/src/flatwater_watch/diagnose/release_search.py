@@ -70,7 +70,7 @@ def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     """Return the call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
     parameters = required_parameters(value, is_method=is_class)
     if name in DELETIONS:
-        return DELETIONS[name].format(owner, parameters)
+        return DELETIONS[name].format(owner, parameters or "key")  # C code describes none
     # A function of C may describe no parameters, but one that releases one object of many needs to know which.
     if not parameters and plain_function(value) is None and releasing_word(name) not in _RELEASING_ALL:
         parameters = "..."
