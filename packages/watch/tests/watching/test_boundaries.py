@@ -172,6 +172,33 @@ def test_ticks_that_were_not_needed_are_counted(program: Program) -> None:
     assert found.boundary_count(None, ticks=False) == found.boundary_count("step", ticks=False) == 2
 
 
+def test_boundaries_that_stop_for_longer_than_they_came_are_regular_no_more(clock: list[float]) -> None:
+    """A program that trained for a second and then played for ten was read at its last step, and never again."""
+    found = Boundaries(lambda _kind, _now: False)
+
+    def step(times: int) -> None:
+        for _ in range(times):
+            found.step("update")
+            clock.append(clock[-1] + 1.0)
+
+    assert not found.are_regular(None)
+    step(10)
+    clock.append(clock[-1] + 8.0)  # as long as they came, the last second included
+    found.step(TICK)
+    assert found.are_regular(None)
+    clock.append(clock[-1] + 0.5)
+    assert not found.are_regular(None)
+    assert found.are_regular("update"), "the user chose it"
+    found.found_steps = {"train.KEPT": 3}
+    assert found.are_regular(None), "growth was found at them"
+    found.found_steps = {}
+    step(1)
+    clock.append(clock[-1] + 15.0)
+    assert found.are_regular(None), "shorter than all before it"
+    clock.append(clock[-1] + 5.0)
+    assert not found.are_regular(None)
+
+
 @pytest.mark.parametrize(
     ("seconds", "ticks"),
     [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, MAXIMUM_TICKS), (float("inf"), MAXIMUM_TICKS)],

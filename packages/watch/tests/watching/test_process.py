@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import READING
 
-from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, TICK_SECONDS
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, TICK_SECONDS, Boundaries
 from flatwater_watch.agent.budget import CREDIT_SECONDS, FIRST_SECONDS, TIME_SHARE, Budget
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.agent.process import ProcessWatch
@@ -94,6 +94,22 @@ def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> No
     series = watch.summary()["series"]
     watch.close(conclude=False)
     assert series["steps"][0] == REGULAR_COUNT
+
+
+def test_a_program_whose_steps_have_ended_is_read_at_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clicks were scored for eleven seconds after sixteen updates, and memory was read twice."""
+    monkeypatch.setattr(f"{Boundaries.__module__}.STOPPED_SECONDS", 0.2)
+    watch = ProcessWatch()
+    for _ in range(REGULAR_COUNT):
+        watch.step("update")
+    ends, readings = time.monotonic() + 60, 0
+    while readings < 3 and time.monotonic() < ends:
+        time.sleep(0.06)
+        watch.tick(1)
+        summary = watch.summary()
+        readings = summary["readings"] if summary["unit"] == "second" else 0
+    watch.close(conclude=False)
+    assert readings == 3
 
 
 @pytest.mark.usefixtures("free_readings")

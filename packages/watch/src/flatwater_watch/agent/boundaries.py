@@ -26,6 +26,10 @@ MAXIMUM_TICKS = 40
 """Maximum ticks between two calls of the timer: 2 seconds."""
 EXCLUSION_SECONDS = 5.0
 """Seconds that the end of a watch waits for a reading in another thread: longer than a reading takes."""
+STOPPED_SECONDS = 2.0
+"""Minimum seconds without a boundary, after which a program is read at ticks again; or as long as boundaries came, if
+that is longer: a program that trains and then only plays has passed its last step, and one that evaluates now and then
+changes a few times at most, as each pause must be longer than all before it."""
 NO_BOUNDARY = "the beginning"
 """The kind that stands for the time before the first boundary."""
 
@@ -57,9 +61,12 @@ class Boundaries:
         """The thread that holds the lock above, so that the thread itself does not wait for it."""
         self._counts: dict[str, int] = defaultdict(int)
         self.requests = 0
+        self.found_steps: Mapping[str, int] = {}
+        """Owners whose growth was found at these boundaries, with the step; readings at ticks would begin anew."""
         self._others_at_last_tick = 0
         """Boundaries other than ticks, at the last tick."""
         self._last_kind, self._last_time = NO_BOUNDARY, monotonic()
+        self._first_step_time = self._newest_step_time = inf  # of boundaries other than ticks, as far as they were seen
         self._sampler = BoundarySampler({}, self._counts, self.seconds, self._last_time)
 
     def attach_counters_(self, counters: Mapping[str, CallCounter]) -> None:
@@ -89,8 +96,20 @@ class Boundaries:
         return tick_count if ticks else sum(counts.values()) - tick_count
 
     def are_regular(self, unit: str | None) -> bool:
-        """Return whether the program has passed enough boundaries, ticks left out, to be read at them."""
-        return self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
+        """Return whether the program has passed enough boundaries, ticks left out, to be read at them.
+
+        Those that have stopped coming are regular no more, unless growth was found at them or the user chose the kind.
+        """
+        has_enough = self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
+        return has_enough and (bool(self.found_steps) or unit is not None or not self._have_stopped())
+
+    def _have_stopped(self) -> bool:
+        """Return whether no boundary but ticks has come for longer than they came, and for `STOPPED_SECONDS`."""
+        period = self._newest_step_time - self._first_step_time
+        return monotonic() - self._newest_step_time > max(STOPPED_SECONDS, period)
+
+    def _note_step_time_(self, now: float) -> None:
+        self._first_step_time, self._newest_step_time = min(self._first_step_time, now), now
 
     def tick(self, ticks: int) -> bool:
         """Count ticks; return whether at least as many boundaries of other kinds have passed since the last call."""
@@ -98,6 +117,8 @@ class Boundaries:
         boundary_count = self.boundary_count(unit=None, ticks=False)
         new_boundaries = boundary_count - self._others_at_last_tick
         self._others_at_last_tick = boundary_count
+        if new_boundaries:  # frequent boundaries are only counted between two samples
+            self._note_step_time_(monotonic())
         return new_boundaries >= ticks
 
     @contextmanager
@@ -132,6 +153,8 @@ class Boundaries:
     def _record_time_(self, kind: str) -> None:
         """Add the seconds since the last boundary to the segment between both kinds, and call the watch."""
         now = monotonic()
+        if kind != TICK:
+            self._note_step_time_(now)
         self._sampler.record_time_(self._last_kind, kind, now, now - self._last_time)
         self._last_kind = kind
         # After a reading the clock is read again: the watch's own time belongs to no segment of the program.

@@ -107,7 +107,8 @@ class ProcessWatch:
         # Growth without owned arrays at the last census, bytes that the watch has made, and id of the reading thread.
         self._growth_at_census = self._watch_bytes = self._reading_thread = 0
         self._samples_after_main = 0  # samples since the program's main code returned
-        self._rates, self._reads_at_ticks, self._found_steps = RateMeter(), False, dict[str, int]()
+        self._rates, self._reads_at_ticks = RateMeter(), False
+        self._found_steps = self.boundaries.found_steps = dict[str, int]()
         self._root_gains: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
@@ -130,9 +131,8 @@ class ProcessWatch:
 
     def suspend_stale_trace(self) -> int:
         """Suspend a trace where no reading may be taken, as in an import; return the ticks to the next call."""
-        # Tracing makes an import fifty times slower.
         is_stale = monotonic() - self._last_read_time >= schedule.STALE_TRACE_SECONDS
-        if is_stale and self._monitor.traces_allocations:
+        if is_stale and self._monitor.traces_allocations:  # tracing makes an import fifty times slower
             self._end_trace_(self._monitor.suspend_trace)
         return 1
 
