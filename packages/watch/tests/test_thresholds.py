@@ -29,7 +29,7 @@ METERS = {
     "agent/spool.py": {"MINIMUM_GAP_SECONDS", "MAXIMUM_TIME_SHARE"},
     "faces/runner_folder.py": {"STALE_SECONDS", "MAXIMUM_NOTES", "NOTE_BYTES"},
     "faces/bounded_result.py": {"MAXIMUM_FINDINGS", "OTHER_BYTES", "PIECE_BYTES", "MAXIMUM_POINTS"},
-    "agent/boundaries.py": {"TICK_SECONDS", "MAXIMUM_TICKS", "EXCLUSION_SECONDS"},
+    "agent/boundaries.py": {"STOPPED_SECONDS", "TICK_SECONDS", "MAXIMUM_TICKS", "EXCLUSION_SECONDS"},
     "faces/run_comparison.py": {
         "MINIMUM_BYTES", "MINIMUM_SHARE", "MAXIMUM_OWNERS", "NAME_WIDTH", "NUMBER_WIDTH", "SAME_CHANGE_SHARE",
     },
