@@ -69,7 +69,9 @@ def test_all_that_begin_with_a_panel_say_it(
 
 
 def test_the_note_of_a_result_names_moves_like_splits_and_what_has_no_close_on_its_days(panel: Panel) -> None:
-    note = prices_note(panel, Days(0, 100))
-    assert "look like splits: SPLIT -7" in note
-    assert note.endswith(". Without a close on all of these days: LATE")
-    assert "Without" not in prices_note(panel, Days(200, 500))
+    """Splits of other days were named with each result of the shipped panel, whose shares fell by half in 2000."""
+    early, late = prices_note(panel, Days(0, 100)), prices_note(panel, Days(200, 500))
+    assert early == ". No close on any of these days: LATE"
+    assert "look like splits: SPLIT -7" in late
+    assert "No close" not in late
+    assert prices_note(panel, Days(301, 500)) == "", "the close before the move is of another day"

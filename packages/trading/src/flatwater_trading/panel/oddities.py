@@ -65,14 +65,17 @@ def oddity_lines(panel: Panel) -> list[str]:
     return [f"{title}: {text}" for title, text in oddity_texts(panel).items()]
 
 
-def splits_note(panel: Panel) -> str:
-    """Return the end of a result's note, without a full stop, on moves that look like splits; empty without any."""
-    text = oddity_texts(panel).get(LIKE_SPLITS, "")
-    return f". Moves of the prices that look like splits: {text.removesuffix('.')}" if text else ""
+def splits_note(panel: Panel, first: int = 0, stop: int | None = None) -> str:
+    """Return the end of a result's note, without a full stop, on moves in these rows that look like splits.
+
+    It is empty without any. Moves of other rows are named before the training.
+    """
+    jumps = list_phrase(find_jumps(panel, first, stop), MAXIMUM_LISTED)
+    return f". Moves of the prices that look like splits: {jumps}. {SPLIT_ADVICE.removesuffix('.')}" if jumps else ""
 
 
-def find_jumps(panel: Panel) -> list[str]:
-    """Return the moves from one close to the next that look like a split, sorted by date, as text.
+def find_jumps(panel: Panel, first: int = 0, stop: int | None = None) -> list[str]:
+    """Return the moves from one close to the next, into these rows, that look like a split, sorted by date, as text.
 
     A text is `AAPL -50.0% on 2020-01-03 (2:1)`. If rows are weeks or months, only ratios from 2 on count: shares reach
     smaller ratios without a split. Columns that cannot be bought, such as rates, have no splits.
@@ -94,7 +97,9 @@ def find_jumps(panel: Panel) -> list[str]:
         # Most instruments have no move of the smallest ratio, and are not searched ratio by ratio.
         if (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
             for step, split in _split_like_moves(moves, ratios, least_move):
-                jumps.append((str(panel.dates[rows[step + 1]]), name, float(np.expm1(moves[step])), split))
+                row = int(rows[step + 1])
+                if row in range(first, len(panel.dates) if stop is None else stop):
+                    jumps.append((str(panel.dates[row]), name, float(np.expm1(moves[step])), split))
     return [f"{name} {move:+.1%} on {day} ({split})" for day, name, move, split in sorted(jumps)]
 
 

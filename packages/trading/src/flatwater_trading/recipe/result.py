@@ -163,8 +163,8 @@ def prices_note(panel: Panel, days: Days) -> str:
     """Return the end of a note, on what the prices of a result have: moves like splits, columns that are missing."""
     has_close = np.any(panel.valid[days.first : days.stop], axis=0)
     missing_names = [panel.instruments[n] for n in np.flatnonzero(~has_close)]
-    missing_note = f". Without a close on all of these days: {list_phrase(missing_names)}" if missing_names else ""
-    return splits_note(panel) + missing_note
+    missing_note = f". No close on any of these days: {list_phrase(missing_names)}" if missing_names else ""
+    return splits_note(panel, days.first, days.stop) + missing_note
 
 
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
