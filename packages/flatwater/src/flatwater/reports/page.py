@@ -74,7 +74,7 @@ def _page_subtitle(run: RunRecords) -> str:
     data, versions = facts.get("data"), facts.get("versions")
     phrases = [run.recipe.trained_on]
     if isinstance(data, dict) and "days" in data:
-        phrases.append(fill_format("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
+        phrases.append(fill_format("{instruments} {instruments:column} of prices, {days} {days:row}", data))
         phrases.append(f"{data.get('first_day')} to {data.get('last_day')}")
     phrases.append(f"on {run.config.get('device', 'an unknown device')}")
     if run.config.get("threads"):
