@@ -96,6 +96,8 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
     ("words", "parts"),
     [
         ("mirror run file:///there", ["flatwater mirror: expected RUN", "`--to file:///there`"]),
+        ("export run policy.onnx", ["flatwater export: expected RUN", "`--to policy.onnx`"]),
+        ("report run page.html", ["flatwater report: expected RUN", "`--out page.html`"]),
         ("train ppo CartPole-v1 --rounds 3", ["'CartPole-v1'", "`--env CartPole-v1`"]),
         ("train teach ppo", ["'ppo'", "`--world ppo`"]),
         ("plan evolve Pendulum-v1", ["'Pendulum-v1'", "`--env Pendulum-v1`"]),

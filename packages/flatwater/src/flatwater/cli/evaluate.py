@@ -8,6 +8,7 @@ import tyro
 
 from flatwater.cli.settings import WithBudget, WithTrust
 from flatwater_watch.options.bounds import Number
+from flatwater_watch.options.declare import WordOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class Export(WithTrust, WithBudget):
 
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder, or a .safetensors file of this command."""
-    to: Path
+    to: Annotated[Path, WordOption()]
     """The file to write: .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `flatwater.load`
     and other programs that read weights."""
 

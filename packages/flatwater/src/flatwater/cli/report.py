@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from flatwater_watch.files.output import PAGE_OUTPUT, WrittenResult, check_output, write_output
+from flatwater_watch.options.declare import WordOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Report:
 
     run: Annotated[str, tyro.conf.Positional]
     """The folder of a run or of a study, the URL at which a run is mirrored, or the JSON file of a watch."""
-    out: Path | None = None
+    out: Annotated[Path | None, WordOption()] = None
     """File to write. Left out: report.html in the run's folder; watch.html next to watch.json; NAME.html here for a
     run at a URL."""
     every: str | None = None
