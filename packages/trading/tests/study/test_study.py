@@ -576,6 +576,7 @@ def test_a_file_of_settings_says_what_is_studied() -> None:
     ("words", "said"),
     [
         ("synthetic:4x300 --folds 5", ["--folds 5: of 300 rows ", "train on 50", "too short"]),
+        ("synthetic:4x300", ["one fold, the fewest: of 300 rows ", "train on 150", "too short"]),
         ("synthetic:4x1500 --folds 40", ["tested on 36", "--folds 2 "]),
         ("synthetic:4x300 --folds 400", ["--folds 400", "tested on 0"]),
         ("synthetic:4x900 --folds 2 --splits.days 5000", ["splits.days = 5000: ", "900 rows"]),

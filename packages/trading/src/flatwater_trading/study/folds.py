@@ -49,31 +49,17 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be, and
             with how many validation days there can be more.
     """
-    all_folds = cut_folds(days, folds)
-    try:
-        _check_first_fold(base, all_folds)
-    except ConfigError as error:
-        # The largest smaller number of folds that fits; 0 if none does.
-        most_folds = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
-        remedies = [f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}"] if most_folds else []
-        if options := _find_more_folds(base, days, range(folds, most_folds, -1)):
-            remedies.append(options)
-        remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
-        raise ConfigError(
-            f"--folds {folds}: of {days:,} rows the first fold would train on {all_folds[0].test.first:,} and be "
-            f"tested on {len(all_folds[0].test):,}. {remedy} In that fold {error}"
-        ) from error
-    return all_folds
+    return _require_folds(base, days, cut_folds(days, folds), f"--folds {folds}", most=folds)
 
 
 def choose_folds(base: PanelSettings, days: int, most: int) -> list[Fold]:
     """Cut a panel into `most` folds, or into as many as its days allow if these are fewer.
 
     Raises:
-        ConfigError: the panel is too short for one fold; see `find_folds`.
+        ConfigError: the panel is too short for one fold; says what else fits, as in `find_folds`.
     """
     fitting = (folds for count in range(most, 0, -1) if _folds_fit(base, folds := cut_folds(days, count)))
-    return next(fitting, None) or find_folds(base, days, most)
+    return next(fitting, None) or _require_folds(base, days, cut_folds(days, 1), "one fold, the fewest", most=most)
 
 
 def fits_a_study(panel: Panel) -> bool:
@@ -86,6 +72,28 @@ def fits_a_study(panel: Panel) -> bool:
             return False
         config = shorten_traders(config, panel, rows)
     return _folds_fit(config, cut_folds(rows, 1))
+
+
+def _require_folds(base: PanelSettings, days: int, folds: list[Fold], subject: str, *, most: int) -> list[Fold]:
+    """Return the folds of a panel of `days` days if each is long enough.
+
+    Raises:
+        ConfigError: a fold is too short; begins with `subject`, and says how `most` folds, or fewer, fit.
+    """
+    try:
+        _check_first_fold(base, folds)
+    except ConfigError as error:
+        # The largest smaller number of folds that fits; 0 if none does.
+        most_folds = next((count for count in range(most - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
+        remedies = [f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}"] if most_folds else []
+        if options := _find_more_folds(base, days, range(most, most_folds, -1)):
+            remedies.append(options)
+        remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
+        raise ConfigError(
+            f"{subject}: of {days:,} rows the first fold would train on {folds[0].test.first:,} and be tested on "
+            f"{len(folds[0].test):,}. {remedy} In that fold {error}"
+        ) from error
+    return folds
 
 
 def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
