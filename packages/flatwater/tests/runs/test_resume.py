@@ -13,6 +13,7 @@ import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import encode_manifest, read_manifest
 from flatwater.cli.main import main
+from flatwater.runs.run import Run
 from flatwater.trainers.evaluator import EpisodeEvaluator
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.store import save_panel
@@ -95,6 +96,20 @@ def test_a_finished_run_from_a_mirror_is_scored_as_its_result_may_be_of_an_earli
     (tmp_path / "far" / "run" / "result.json").write_bytes(result.replace(b".", b".1"))
     assert main(["resume", f"file://{tmp_path}/far/run", "--into", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "result.json").read_bytes() == result
+
+
+def test_a_copy_of_a_run_killed_before_its_result_is_scored_though_its_old_result_seems_newer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fw.train("ppo", run=tmp_path / "whole", rounds=2, **SMALL_PPO)
+    killed = fw.train("ppo", run=tmp_path / "killed", rounds=1, **SMALL_PPO).path
+    old_result = (killed / "result.json").read_bytes()
+    monkeypatch.setattr(Run, "write_result", lambda *_: 1 / 0)
+    assert main(["resume", str(killed), "--rounds", "2"]) != 0
+    monkeypatch.undo()
+    (killed / "result.json").write_bytes(old_result)  # the time of copying, after the checkpoint's
+    assert main(["resume", str(killed)]) == 0
+    assert (killed / "result.json").read_bytes() == (whole.path / "result.json").read_bytes() != old_result
 
 
 def test_one_configuration_is_one_run(train: Train, same: Same, tiny: list[str], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.events.event import Event, EventKind, Listener
-from flatwater_watch.files.regular_files import append_regular
+from flatwater_watch.files.regular_files import append_regular, open_regular
 from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import surviving_stream
 
@@ -27,6 +27,10 @@ KIND_WIDTH = 7
 """Width of the column with the kind of an event in run.log."""
 MAXIMUM_LINE = 2_000
 """Most characters of a line in run.log."""
+LOG_END_BYTES = 64 << 10
+"""Bytes at the end of run.log in which the run's last end is searched."""
+FINISHED = "finished"
+"""First word of the event `end` of a run that has finished."""
 
 
 @dataclass
@@ -148,3 +152,14 @@ class RunLog:
         with suppress(OSError):
             if self._file is not None:
                 self._file.close()
+
+
+def ends_as_finished(log: Path) -> bool:
+    """Return whether a run.log says that the run has finished, and that it was not started again afterwards."""
+    with suppress(OSError), open_regular(log, follow_links=False) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
+        for line in reversed(file.read(LOG_END_BYTES).splitlines()):
+            kind, _space, text = line.partition(b" ")[2].partition(b" ")  # after the time
+            if kind in {b"start", b"end"}:
+                return kind == b"end" and text.split()[:1] == [FINISHED.encode()]
+    return False

@@ -6,6 +6,8 @@ from typing import Any
 
 from flatwater.description import Description
 from flatwater.recipe import Recipe
+from flatwater.rundir.events import ends_as_finished
+from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.json_values import is_number, parse_json
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
@@ -34,12 +36,18 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     return result
 
 
-def has_newer_result(path: Path, recipe: Recipe | Description, checkpoint: Path) -> bool:
-    """Return whether a `result.json` is whole, and was written after a checkpoint's file, so that it is its result."""
+def has_newest_result(folder: RunFolder, recipe: Recipe | Description, checkpoint: Path) -> bool:
+    """Return whether a run's `result.json` is whole, and is the result of its newest checkpoint.
+
+    A run that was resumed and killed has the result of an earlier checkpoint. The file is then older than the newest
+    checkpoint's; in a copy of the folder the times may be those of copying, but run.log still has the later start.
+    """
     try:
-        return read_result(path, recipe) is not None and path.stat().st_mtime_ns > checkpoint.stat().st_mtime_ns
+        is_whole = read_result(folder.result, recipe) is not None
+        is_newer = is_whole and folder.result.stat().st_mtime_ns > checkpoint.stat().st_mtime_ns
     except (OSError, RunError):
         return False
+    return is_newer and ends_as_finished(folder.log)
 
 
 def check_result(content: object, recipe: Recipe | Description) -> None:

@@ -22,11 +22,11 @@ from flatwater.mirror.opening import open_mirror
 from flatwater.mirror.uploader import Mirror, NoMirror
 from flatwater.recipe import Recipe, recipe_of_config, recipe_of_settings
 from flatwater.rundir.description import write_description
-from flatwater.rundir.events import RunEvents, RunLog
+from flatwater.rundir.events import FINISHED, RunEvents, RunLog
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
 from flatwater.rundir.origin import read_origin, rounds_before_fork, write_origin
-from flatwater.rundir.results import has_newer_result
+from flatwater.rundir.results import has_newest_result
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
 from flatwater.runs.fingerprint import (
     changed_sources,
@@ -264,7 +264,7 @@ def _resume_run(
     composed_run = run_with_traces(composed_run, profile)
     # Before the configuration is written: with other settings the run is scored again.
     is_unchanged = manifest.round == config.rounds and config == read_config(folder)
-    is_scored = is_unchanged and has_newer_result(folder.result, recipe, manifest.file)
+    is_scored = is_unchanged and has_newest_result(folder, recipe, manifest.file)
     # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     remember_run(folder, events.show_line)
@@ -454,7 +454,7 @@ def announce_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, i
 def announce_end(outcome: RunOutcome, composed_run: Run, events: RunEvents) -> RunOutcome:
     """Send the listeners the event `end`, with the result of a finished run. Returns the outcome unchanged."""
     config, rounds_done = composed_run.config, composed_run.trainer.progress.round
-    ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
+    ending = FINISHED if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
     result = None
     if outcome.finished:
         # From the file, so that the listener gets the same result as readers of the folder.
