@@ -65,9 +65,8 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         force: whether a file that is not a panel may be replaced too.
 
     Raises:
-        DataError: the place is the source itself, under any name; or its name is that of a table, perhaps
-            a packed one; or it is not a
-            regular file; or the file there is not a panel; or there is no folder to write in.
+        DataError: the place is the source itself, under any name; or its name is that of a table, perhaps a packed one;
+            or it is not a regular file; or the file there is not a panel; or there is no folder to write in.
     """
     if is_table_name(path):  # a panel of this name would be read as prices, and refused
         kind = file_kind(path)
