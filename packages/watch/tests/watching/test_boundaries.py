@@ -199,6 +199,26 @@ def test_boundaries_that_stop_for_longer_than_they_came_are_regular_no_more(cloc
     assert not found.are_regular(None)
 
 
+def test_a_tick_sees_the_boundaries_that_were_only_counted_before_it(clock: list[float]) -> None:
+    """Else all readings would be discarded, as if the program had come to its last step."""
+    regular = list[bool]()
+
+    def look(_kind: str, _now: float) -> bool:
+        regular.append(found.are_regular(None))
+        return False
+
+    found = Boundaries(look)
+    for _ in range(10):
+        found.step("update")
+    clock.append(clock[-1] + 2.5)
+    found._counts["update"] += 1  # as a call counter does, without a call of `step`
+    found.tick(1)
+    assert regular[-1]
+    clock.append(clock[-1] + 3.0)
+    found.tick(1)
+    assert not regular[-1], "none has come since"
+
+
 @pytest.mark.parametrize(
     ("seconds", "ticks"),
     [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, MAXIMUM_TICKS), (float("inf"), MAXIMUM_TICKS)],

@@ -113,12 +113,12 @@ class Boundaries:
 
     def tick(self, ticks: int) -> bool:
         """Count ticks; return whether at least as many boundaries of other kinds have passed since the last call."""
-        self.step(TICK, ticks)
         boundary_count = self.boundary_count(unit=None, ticks=False)
         new_boundaries = boundary_count - self._others_at_last_tick
         self._others_at_last_tick = boundary_count
-        if new_boundaries:  # frequent boundaries are only counted between two samples
+        if new_boundaries:  # frequent boundaries are only counted between two samples: the tick must not miss them
             self._note_step_time_(monotonic())
+        self.step(TICK, ticks)
         return new_boundaries >= ticks
 
     @contextmanager
