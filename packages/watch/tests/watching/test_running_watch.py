@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -93,3 +94,34 @@ def test_a_process_without_a_watch_has_none_to_ask(tmp_path: Path, folder: str |
         finally:
             program.kill()
     assert read_running_watch(program.pid) is None, "it has ended"
+
+
+@pytest.mark.parametrize("folder", ["", "."])
+def test_the_folder_of_the_asker_is_not_that_of_a_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """A variable that is empty names no folder, but `Path` takes it for the one that the command was called in."""
+    summary = unwatched_summary("", "a part") | {"readings": 7}
+    (tmp_path / "1.json").write_text(json.dumps(summary))
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen(["sh", "-c", "echo; exec sleep 60"], env=os.environ | {FOLDER: folder}, stdout=-1) as program:
+        try:
+            assert program.stdout is not None
+            program.stdout.readline()
+            assert read_running_watch(program.pid) is None
+        finally:
+            program.kill()
+
+
+def test_a_process_within_the_command_is_answered_with_the_command(tmp_path: Path) -> None:
+    """The findings are of all its processes."""
+    (tmp_path / "1.json").write_text(json.dumps(unwatched_summary("", "a part")))
+    line = ["sh", "-c", "sleep 60 & echo $!; wait", "train"]
+    with subprocess.Popen(line, env=os.environ | {FOLDER: str(tmp_path)}, stdout=-1, text=True) as program:
+        assert program.stdout is not None
+        inner = int(program.stdout.readline())
+        try:
+            answers = [read_running_watch(pid) or {} for pid in (inner, program.pid)]
+        finally:
+            os.kill(inner, signal.SIGKILL)
+    assert [answer["program"] for answer in answers] == ["-c sleep 60 & echo $!; wait train"] * 2

@@ -1,5 +1,6 @@
 """The findings so far of a process that a runner watches already, for a second command that asks for them."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 from flatwater_watch.agent.runner_protocol import FOLDER
 from flatwater_watch.faces.runner import collect_summary
 from flatwater_watch.faces.runner_folder import read_spools
-from flatwater_watch.meters.proc import process_command
+from flatwater_watch.meters.proc import parent_pid, process_command
 from flatwater_watch.meters.system_calls import read_text
 
 
@@ -21,10 +22,10 @@ def read_running_watch(pid: int, limit: int | None = None) -> dict[str, Any] | N
     with suppress(OSError):  # the process has ended, or is another user's
         for candidate in _candidates(pid):
             folder = _runner_folder(candidate)
-            spools = [] if folder is None else read_spools(folder)
-            if folder is not None and spools:
+            if folder is not None and (spools := read_spools(folder)):
                 written_at = time.strftime("%H:%M:%S", time.localtime(spools[0]["ended_at"]))
-                summary = collect_summary(spools, folder, process_command(candidate), code=None, limit=limit)
+                command = process_command(_first_process(candidate, folder))
+                summary = collect_summary(spools, folder, command, code=None, limit=limit)
                 unseen = f"what it has done since {written_at}, when its own watch wrote this"
                 return summary | {"unseen": [*summary["unseen"], unseen]}
     return None
@@ -36,9 +37,19 @@ def _candidates(pid: int) -> Iterator[int]:
     yield from map(int, read_text(f"/proc/{pid}/task/{pid}/children").split())
 
 
+def _first_process(pid: int, folder: Path) -> int:
+    """Return the process that the runner of a folder started: `pid`, or the parent that gave `pid` its variables."""
+    with suppress(OSError):  # the parent has ended, or is another user's
+        while _runner_folder(parent := parent_pid(pid)) == folder:
+            pid = parent
+    return pid
+
+
 def _runner_folder(pid: int) -> Path | None:
     """Return the folder in which a process leaves notes for its runner; None if no runner has started it."""
     # The kernel keeps the variables with which a process began, though the watch takes its own away from the program.
     words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     folders = [word.partition(b"=")[2] for word in words if word.startswith(f"{FOLDER}=".encode())]
-    return Path(folders[0].decode("utf-8", "surrogateescape")) if folders else None
+    folder = Path(os.fsdecode(folders[0])) if folders else None
+    # A runner names the whole path. Any other would lead from the folder in which this process happens to be.
+    return folder if folder is not None and folder.is_absolute() else None

@@ -129,6 +129,15 @@ def _stat_fields(pid: int) -> list[str]:
     return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
+def parent_pid(pid: int) -> int:
+    """Return the id of the parent of a process; 0 if it has none.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    return int(_stat_fields(pid)[_PARENT])
+
+
 def process_command(pid: int) -> list[str]:
     """Return the words of a process's command line; without one, its name in brackets, as `ps` shows it.
 
