@@ -208,9 +208,11 @@ def test_items_that_share_a_few_child_processes_have_none_of_their_own() -> None
             describe_contents(Holding("held", None, "list", length, None, 100_000, 1, 0, 4.0), newest).resource
             for length in (4, 400)
         ]
+        many = Holding("held[*]", None, "list", 4, None, 100_000, 100, 0, 400.0)
+        resources.append(describe_contents(many, newest).resource)
         one.kill()
         other.kill()
-    assert resources == ["child process", ""]
+    assert resources == ["child process", "", ""], "those of 400 items, be they in one list or in many"
 
 
 def test_the_child_processes_are_measured_once_for_the_items_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:

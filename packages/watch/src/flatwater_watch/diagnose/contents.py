@@ -81,7 +81,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     leaf_bytes, base_bytes = sum(leaf.bytes for leaf in leaves), sum(leaf.base_bytes for leaf in leaves)
     has_graph = any(leaf.has_graph for leaf in leaves)
-    resource = _held_resource(newest, leaves, walk, child_count, item_count)
+    resource = _held_resource(newest, leaves, walk, child_count, item_count * holding.instances)
     has_base = resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2  # a file is a base too
     # Words on what an item keeps, the heaviest alone.
     kept_words = f" with its {resource}" if resource else ", a view of a larger base" if has_base else ""
@@ -119,7 +119,7 @@ def _held_resource(
 ) -> Resource:
     """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do.
 
-    `child_count` children ran before the newest of the `item_count` items were opened.
+    `child_count` children ran before the newest of the `item_count` items of all containers were opened.
     """
     # The newest item, or its last leaf, stands for all.
     if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
