@@ -2,10 +2,11 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,19 @@ while not os.path.exists("stop"):
     KEPT.append(bytes(300_000))
     time.sleep(0.02)
 """
+
+WAITING = "echo $$; read line"
+
+
+@contextmanager
+def start(command: str, name: str, value: str) -> Iterator[tuple[int, int]]:
+    """Start a shell's command with one variable; yield the number that it prints and the shell's own, and end it."""
+    line = ["sh", "-c", command, "train"]
+    kept = {key: held for key, held in os.environ.items() if key != FOLDER}
+    with subprocess.Popen(line, env=kept | {name: value}, stdin=-1, stdout=-1, text=True) as shell:
+        assert shell.stdout is not None
+        # It has begun and executes nothing more: while a process begins, the kernel shows no variables of it.
+        yield int(shell.stdout.readline()), shell.pid
 
 
 def ask(folder: Path, pid: int) -> tuple[dict[str, Any], str]:
@@ -70,14 +84,8 @@ def test_a_watch_is_asked_where_the_kernel_lists_no_children(tmp_path: Path, mon
 
     monkeypatch.setattr(running_watch, "read_text", refuse)
     monkeypatch.setattr(running_watch, "read_spools", lambda _: [summary])
-    variables = os.environ | {FOLDER: str(tmp_path / "gone")}
-    with subprocess.Popen(["sh", "-c", "echo; exec sleep 60"], env=variables, stdout=-1) as program:
-        try:
-            assert program.stdout is not None
-            program.stdout.readline()  # the kernel shows the variables a moment after the start
-            answer = read_running_watch(program.pid)
-        finally:
-            program.kill()
+    with start(WAITING, FOLDER, str(tmp_path / "gone")) as (pid, _):
+        answer = read_running_watch(pid)
     assert answer is not None
     assert answer["readings"] == 7
 
@@ -86,14 +94,10 @@ def test_a_watch_is_asked_where_the_kernel_lists_no_children(tmp_path: Path, mon
 def test_a_process_without_a_watch_has_none_to_ask(tmp_path: Path, folder: str | None) -> None:
     """A runner that was killed leaves its name in the program's environment."""
     (tmp_path / "empty").mkdir()
-    variables = {} if folder is None else {FOLDER: str(tmp_path / folder)}
-    kept = {name: value for name, value in os.environ.items() if name != FOLDER}
-    with subprocess.Popen(["sleep", "60"], env=kept | variables) as program:
-        try:
-            assert read_running_watch(program.pid) is None
-        finally:
-            program.kill()
-    assert read_running_watch(program.pid) is None, "it has ended"
+    name = "OTHER" if folder is None else FOLDER
+    with start(WAITING, name, str(tmp_path / str(folder))) as (pid, _):
+        assert read_running_watch(pid) is None
+    assert read_running_watch(pid) is None, "it has ended"
 
 
 @pytest.mark.parametrize("folder", ["", "."])
@@ -104,24 +108,14 @@ def test_the_folder_of_the_asker_is_not_that_of_a_runner(
     summary = unwatched_summary("", "a part") | {"readings": 7}
     (tmp_path / "1.json").write_text(json.dumps(summary))
     monkeypatch.chdir(tmp_path)
-    with subprocess.Popen(["sh", "-c", "echo; exec sleep 60"], env=os.environ | {FOLDER: folder}, stdout=-1) as program:
-        try:
-            assert program.stdout is not None
-            program.stdout.readline()
-            assert read_running_watch(program.pid) is None
-        finally:
-            program.kill()
+    with start(WAITING, FOLDER, folder) as (pid, _):
+        assert read_running_watch(pid) is None
 
 
 def test_a_process_within_the_command_is_answered_with_the_command(tmp_path: Path) -> None:
     """The findings are of all its processes."""
     (tmp_path / "1.json").write_text(json.dumps(unwatched_summary("", "a part")))
-    line = ["sh", "-c", "sleep 60 & echo $!; wait", "train"]
-    with subprocess.Popen(line, env=os.environ | {FOLDER: str(tmp_path)}, stdout=-1, text=True) as program:
-        assert program.stdout is not None
-        inner = int(program.stdout.readline())
-        try:
-            answers = [read_running_watch(pid) or {} for pid in (inner, program.pid)]
-        finally:
-            os.kill(inner, signal.SIGKILL)
-    assert [answer["program"] for answer in answers] == ["-c sleep 60 & echo $!; wait train"] * 2
+    with start(f"sh -c '{WAITING}'; :", FOLDER, str(tmp_path)) as (inner, outer):
+        answers = [read_running_watch(pid) or {} for pid in (inner, outer)]
+    assert inner != outer
+    assert [answer["program"] for answer in answers] == [f"-c sh -c '{WAITING}'; : train"] * 2
