@@ -67,6 +67,7 @@ def test_slow_boundaries_are_all_read() -> None:
     assert (summary["readings"], summary["steps"], summary["unit"]) == (6, 6, "update")
 
 
+@pytest.mark.usefixtures("free_readings")
 def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None:
     watch = ProcessWatch()
     needed = [watch.tick(1)]
@@ -83,6 +84,7 @@ def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None
     assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, MAXIMUM_TICKS, MAXIMUM_TICKS, 1, 1]
 
 
+@pytest.mark.usefixtures("free_readings")
 def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> None:
     watch = ProcessWatch()
     watch.tick(1)  # read in time, so that the next reading is not due yet
@@ -213,6 +215,7 @@ def test_looks_that_take_long_come_seldom() -> None:
     assert times == [1, 1, 2]
 
 
+@pytest.mark.usefixtures("free_readings")
 def test_a_unit_that_is_given_is_the_only_clock() -> None:
     watch = ProcessWatch(unit="round")
     for _ in range(4):
