@@ -78,10 +78,12 @@ def bind_step(
 ) -> Step:
     """Return a function that takes one AdamW step of every member in place, with the gradients in `adam.grad`.
 
+    It returns the norms of the gradients before clipping, [P], and a mask of the finite norms: other members skip it.
+
     Args:
         block: weights that are trained, a row for each member.
         adam: moments and gradients of the same members.
-        lr: learning rate.
+        lr: learning rate, or a function that gives it before each step.
         weight_decay: decoupled weight decay.
         clip: largest norm of a member's gradient; 0 turns clipping off.
         groups: spans of members whose norms are computed in one call, because the size of a call decides the order in

@@ -19,7 +19,7 @@ from flatwater.state.tree import state
 
 @state
 class CriticMembers(Members):
-    """Actors with critics, and the targets of these."""
+    """Actors with critics, and target networks that follow the critics slowly."""
 
     critics: list[Float[Tensor, "P+x m"]]
     critic_targets: list[Float[Tensor, "P+x m"]]
@@ -43,7 +43,10 @@ class CriticMembers(Members):
 
 
 def build_critics(nets: Networks, setting: Setting, count: int) -> dict[str, Any]:
-    """Return the fields of `CriticMembers` for `count` critics: initial weights, targets equal to these, moments 0."""
+    """Return the fields of `CriticMembers` by name, for `count` critics of each member.
+
+    Critics have initial weights, their targets are copies of them, and moments are 0.
+    """
     layout = nets.critic.layout
     critics = [setting.rows(f"critic {n}", layout) for n in range(count)]
     return {
@@ -54,7 +57,7 @@ def build_critics(nets: Networks, setting: Setting, count: int) -> dict[str, Any
 
 
 def critic_parts(nets: Networks, members: CriticMembers, lr: float) -> Mapping[str, Part]:
-    """Return the critics as parts of a `Stage`, by name."""
+    """Return how a `Stage` trains the critics, by name; `lr` is the learning rate of each."""
     part = Part(nets.critic.layout, lr, "critic_grad_norm")
     return {f"critic {n}": part for n in range(len(members.critics))}
 

@@ -87,7 +87,15 @@ def soft_value(
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
 ) -> StageResult:
-    """Return each critic's gradients of its squared error to r + gamma * discount * the soft value of s'."""
+    """Return each critic's gradients of its squared error to r + gamma * discount * (soft value of s').
+
+    Args:
+        config: precision, gamma and number of micro-batches.
+        nets: networks of logits and of values.
+        weights: weights of p members; the critics' targets are read, and the actor.
+        batch: B transitions for each of them.
+        _noise: not read: nothing is drawn.
+    """
     dtype = batch.reward.dtype
     with torch.no_grad():
         log_probs = choice_log_probs(config, nets, weights.actor, batch.next_obs, dtype)
@@ -144,6 +152,7 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
     """Return a function that draws each choice from the policy; the policy learns its own amount of exploration."""
 
     def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
+        """Return choices [P, B] on observations [P, B, ...], drawn from the actor's policy."""
         return draw_choice(actor.values(params, obs), rng)
 
     return explore

@@ -133,7 +133,12 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, gr
 
 
 def random_share(config: Any, updates: int) -> float:  # noqa: ANN401  (of a trainer that steps environments)
-    """Return the share of random actions, epsilon, after a number of updates."""
+    """Return the share of random actions, epsilon, after `updates` updates.
+
+    Args:
+        config: settings of the learner: its schedule of epsilon, and how many updates follow how many steps.
+        updates: number of updates so far.
+    """
     # The schedule counts the steps of each environment; `own.updates` follow every `train_every` of them.
     env_steps = updates * config.train_every // config.own.updates
     share: float = config.own.epsilon.scheduled_value(env_steps)
@@ -161,7 +166,7 @@ def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread)
 
 
 def read_epsilon(config: AlgorithmConfig, members: DqnMembers) -> Mapping[str, float]:
-    """Return the share of random actions."""
+    """Return the present share of random actions as a metric, by name."""
     return {"noise/epsilon": random_share(config, members.tally.updates)}
 
 

@@ -1,4 +1,4 @@
-"""The early stop of a round's updates at a divergence from the policy that acted, as in Stable-Baselines3."""
+"""The early stop of a round's updates, at a divergence from the policy that acted, as in Stable-Baselines3."""
 
 import torch
 from jaxtyping import Float

@@ -152,8 +152,16 @@ def _bind_gradients(
 ) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
     """Return a function from sequence indexes [b] to a minibatch's metrics [k] and gradient [n].
 
-    The function is compiled if the configuration says so. The arguments are those of `make_update`, and tensors that
-    the loss is given besides the minibatch, by name.
+    The function is compiled if the configuration says so.
+
+    Args:
+        config: settings of the learner.
+        algorithm: algorithm whose loss is differentiated.
+        network: the policy's network.
+        learner: weights of the network, read at each call.
+        rollout: the block from which sequences are gathered.
+        initial_memory: memory before the first step of each sequence.
+        loss_weights: 0-d tensors that the loss is given besides the minibatch, by name.
     """
     # Autograd's leaves, which share the storage of the block that the optimiser writes. `w[0]`: a population of one.
     leaves = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}

@@ -31,7 +31,7 @@ SHAPES: Mapping[str, Value] = {
 
 
 def scheduled_values(config: OnPolicyConfig) -> dict[str, Value]:
-    """Return the value of each scheduled setting as a function of progress, by the setting's name.
+    """Return the settings that have a schedule, by name: each as a function of progress, 0 to 1, that gives its value.
 
     Raises:
         ConfigError: no schedule has the name, or the user's function cannot be imported.
@@ -46,7 +46,7 @@ def scheduled_values(config: OnPolicyConfig) -> dict[str, Value]:
 
 
 def _scale(base: float, factor: Value) -> Value:
-    """Return `base` times the factor, as a function of progress."""
+    """Return the function progress -> `base` * factor(progress)."""
     return lambda progress: base * factor(progress)
 
 

@@ -99,7 +99,10 @@ def bind_update(
     bound_stages = [_bind_stage(config, nets, members, group_weights, stage) for stage in stages]
 
     def update_(draws: Sequence[Draw]) -> Tensor | None:
-        """Learn from a draw for each micro-batch; return |TD error| [P, micro_batches, B], None without any."""
+        """Take one update of all members; return |TD error| [P, micro_batches, B], or None if no stage gives any.
+
+        Each of `draws` gathers one micro-batch of some members.
+        """
         require(len(draws) == micro_batches, "draws", len(draws), f"{micro_batches} (micro_batches)")
         draws = keep_single_batch(draws, groups)  # a single batch is gathered here, once for all stages
         errors = []
@@ -134,7 +137,11 @@ class _BoundStage:
     every: int
 
     def learn_group_(self, span: Span, draws: Sequence[Draw]) -> Tensor | None:
-        """Add one group's gradients to those of the update; return |TD error| [p, micro_batches, B], or None."""
+        """Add up the gradients of one group of p members over all micro-batches, which `draws` gather.
+
+        Returns:
+            |TD error| [p, micro_batches, B]; None if the stage gives no such errors.
+        """
         errors = []
         for number, draw in enumerate(draws):
             # Each stage gathers the same transitions again: all batches together may not fit into memory.
@@ -160,7 +167,15 @@ class _BoundStage:
 def _bind_stage(
     config: AlgorithmConfig, nets: Networks, members: Members, weights: Mapping[Span, Any], stage: Stage
 ) -> _BoundStage:
-    """Bind a stage to its networks' rows, moments and gradients; `weights` are each group's views of the rows."""
+    """Bind a stage to the rows, moments and gradients of the networks that it trains.
+
+    Args:
+        config: weight decay, clipping, schedule of learning rates, and whether to compile.
+        nets: networks of actor and critic.
+        members: the population, or a share of it.
+        weights: each group's weights, as views of its rows, by the group's span of members.
+        stage: the networks that learn together, and the function that gives their gradients.
+    """
     member_count = len(members.tally.skipped)
     gradient_views = {}
     steps = []

@@ -48,6 +48,7 @@ def bind_closing(envs: Sequence[Any], guard: AbstractContextManager[None]) -> Cl
             env.close()
 
     def close_all() -> None:
+        """Close all environments in their order, and then raise an error if there was one."""
         # A stack goes on after an error. It calls back in reverse: the last one pushed, the first environment, first.
         with ExitStack() as stack:
             for env in reversed(envs):
@@ -71,5 +72,5 @@ def close_open_envs() -> Iterator[None]:
         for closing in [*open_envs]:
             try:
                 closing()
-            except Exception as error:  # noqa: BLE001  (of the user's code)
+            except Exception as error:  # noqa: BLE001  (of the user's code, after which the others are still closed)
                 _log.warning("%s", error)

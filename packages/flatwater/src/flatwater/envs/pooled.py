@@ -34,7 +34,9 @@ def remnants(
     trace: Callable[[S], Iterable[tuple[str, Tensor]]],
     overwritten: Mapping[str, str] | None = None,
 ) -> list[Remnant]:
-    """Return the differences between a new state and a state that was used and reset; none if it may be pooled.
+    """Return the differences between a new state and a state that was used and then reset.
+
+    If there are none, used states may be pooled: reset and used again in place of new ones.
 
     Args:
         build: returns a new state, always the same.
@@ -85,6 +87,7 @@ def have_same_bits(a: Value, b: Value) -> bool:
 
 
 def _raw_bytes(t: Tensor) -> Tensor:
+    """Return the bytes of a tensor's numbers in a row, uint8 [bytes]."""
     return t.detach().contiguous().flatten().view(torch.uint8)
 
 
@@ -109,10 +112,11 @@ def _difference_extent(a: Value, b: Value) -> str:
     """Return ` in 3 of 8 elements` for tensors of one shape, where NaN equals NaN; else an empty text."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
         return ""
-    # NaN alone differs from itself.
+    # Equal, or both NaN, which alone differs from itself.
     is_equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)
     return f" in {int((~is_equal).sum())} of {a.numel()} elements"
 
 
 def _storage_addresses(state: object) -> dict[str, Any]:
+    """Return the memory address of each tensor of a state, by the tensor's path."""
     return {leaf.path: leaf.value.data_ptr() for leaf in leaves(state) if isinstance(leaf.value, Tensor)}

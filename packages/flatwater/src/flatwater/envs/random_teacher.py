@@ -20,7 +20,7 @@ class RandomTeacher:
         """Write a random action for every agent, drawn from the teacher's generator."""
         # The tensor shares the array's memory, so that draws are written into `actions_out`.
         actions = torch.from_numpy(actions_out)
-        # A column for each list that an action chooses from; none if an action is numbers within bounds.
+        # A column of choices for each list that an action chooses from; none if an action is numbers within bounds.
         columns = actions.view(-1, len(self._list_sizes)).unbind(1) if self._bounds is None else ()
         if legal is not None:
             # The legal action whose exponential clock rings first, as in `nets.actions`: each is equally likely.

@@ -58,14 +58,20 @@ class MLPHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own; the arguments are those of `Host`."""
+        """Return the logits of every host on images of its own: image b of host e is `images[b, e]`.
+
+        Weights of hosts and of each slot's seeds are [E, *shape]; `gates` say how much each seed is blended in.
+        """
         # Batched matrix products want the host axis first; the contract of hosts has it second.
         return self._run_hosts(host, seeds, gates, images.transpose(0, 1), with_ablations=False).transpose(0, 1)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
+        """Return logits on the same N images: of each host as it is (first axis, 0), and without each slot's seed.
+
+        Weights of hosts and of each slot's seeds are [E, *shape]; `gates` say how much each seed is blended in.
+        """
         # The same images for every host: [N, P] -> [E, N, P], and back from [E, V N, K] to [V, N, E, K].
         outputs = self._run_hosts(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), with_ablations=True)
         return outputs.view(len(outputs), 1 + len(seeds), -1, self.image_shape.classes).permute(1, 2, 0, 3)

@@ -136,7 +136,10 @@ class ConvHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own; the arguments are those of `Host`."""
+        """Return the logits of every host on images of its own: image b of host e is `images[b, e]`.
+
+        Weights of hosts and of each slot's seeds are [E, *shape]; `gates` say how much each seed is blended in.
+        """
         # The channels of all hosts lie side by side: [B, E * channels, height, width].
         x = images.view(len(images), -1, *self._sides)
         return self._run_hosts(host, seeds, gates, x, with_ablations=False)
@@ -144,7 +147,10 @@ class ConvHost:
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
+        """Return logits on the same N images: of each host as it is (first axis, 0), and without each slot's seed.
+
+        Weights of hosts and of each slot's seeds are [E, *shape]; `gates` say how much each seed is blended in.
+        """
         # [N, channels, height, width], the same for all hosts.
         x = images.view(len(images), -1, *self._sides)
         logits = self._run_hosts(host, seeds, gates, x, with_ablations=True)

@@ -48,6 +48,7 @@ class MLPActor:
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
         """Return means and log-deviations of the actions before they are squashed by tanh."""
         x = _apply_hidden_layers(params, obs, len(self.hidden))
+        # Layers are named by their numbers: the output layer by the number of hidden ones.
         return _apply_output(params, str(len(self.hidden)), x), _apply_output(params, "deviation", x)
 
 
@@ -94,6 +95,7 @@ class MLPValues:
     def unmasked_values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the value (or logit) of every choice, for observations without flags of legal choices."""
         x = _apply_hidden_layers(params, obs, len(self.hidden))
+        # Layers are named by their numbers: the output layer by the number of hidden ones.
         values = _apply_output(params, str(len(self.hidden)), x)
         if not self.duelling:
             return values

@@ -68,7 +68,14 @@ class OwnHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own, in training mode; arguments are those of `Host`."""
+        """Return the logits of every host on images of its own, in training mode.
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds, each [E, *shape].
+            gates: how much each seed is blended in, and whether it learns.
+            images: P numbers of each of B images of E hosts.
+        """
         self.module.train()
         return self._run_hosts(host, self._cut_seeds(seeds, gates), gates, images, own_images=True)
 
@@ -145,6 +152,7 @@ class OwnHost:
             """Return a forward hook that blends the slot's seed into its layer's output."""
 
             def hook(_: nn.Module, __: object, features: Tensor) -> Tensor:
+                """Return the layer's output, `features`, with the seed's output on it blended in."""
                 # `vmap_seed_input`: the same features, but while a seed trains behind the host, its gradient does not
                 # reach the host.
                 seed_output = graft.apply_seed(seeds[slot], vmap_seed_input(features, train[slot]))

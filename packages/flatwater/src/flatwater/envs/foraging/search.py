@@ -55,6 +55,7 @@ class SearchTeacher:
         self._neighbours = self._middle + np.array([row * self._side + column for row, column in MOVE_OFFSETS.values()])
         """Numbers of the four cells next to the agent, in the order of `MOVE_OFFSETS`."""
         offset = np.arange(self._side, dtype=np.int16) - self._side // 2
+        # Row and column of each cell, int16 [C], counted from the agent in the middle of its window.
         self._row, self._column = np.repeat(offset, self._side), np.tile(offset, self._side)
         self._goal_distances = (world.window // 2 + 1, 2 * world.window)
         """Range of the distance of an exploration goal, in cells: from just out of sight to below twice the window."""
@@ -77,7 +78,7 @@ class SearchTeacher:
 
     def begin_(self, env_mask: Array) -> None:
         """Forget known places in the environments of `env_mask`, bool [E]; draw goals from the initial random state."""
-        agents = np.repeat(env_mask, self._spaces.agents)
+        agents = np.repeat(env_mask, self._spaces.agents)  # mask of their agents, bool [N]
         self._has_known_place[agents] = False
         # So that the draws of an episode do not depend on earlier episodes.
         self._random_state[agents] = self._initial_random_state[agents]
@@ -105,7 +106,7 @@ class SearchTeacher:
         distances = np.abs(self._row) + np.abs(self._column)
         for place_index, kind in enumerate((MINE, DEPOT)):
             distance = np.where(view.cells == kind, distances, FAR_AWAY)
-            nearest = distance.argmin(1)
+            nearest = distance.argmin(1)  # number of the nearest cell of this kind, for each agent
             in_sight = distance[np.arange(len(nearest)), nearest] < FAR_AWAY
             self._known_place[in_sight, place_index, 0] = self._row[nearest[in_sight]]
             self._known_place[in_sight, place_index, 1] = self._column[nearest[in_sight]]
@@ -146,7 +147,7 @@ class SearchTeacher:
         # The upper half, as the low bits of such a generator soon repeat.
         random_number = (self._random_state[agents] >> 32).astype(np.int64)
         self._heading[agents] = random_number % len(NEIGHBOUR_OFFSETS)
-        nearest, end = self._goal_distances
+        nearest, end = self._goal_distances  # distances from `nearest` to `end` - 1, in cells
         # The quotient is independent of the remainder, which has drawn the direction.
         distance = nearest + random_number // len(NEIGHBOUR_OFFSETS) % (end - nearest)
         self._exploration_goal[agents] = NEIGHBOUR_OFFSETS[self._heading[agents]] * distance[:, None]

@@ -46,7 +46,10 @@ class ForagingWorld:
         return self._spaces
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
-        """Draw the map of each new episode, and build its simulator; the arguments are those of `World`."""
+        """Draw a map and build a simulator for the episode of each environment of `env_mask`, bool [E].
+
+        The episode follows from its seed; the environment's rows of `obs` are written.
+        """
         for env in np.flatnonzero(env_mask).tolist():
             simulator = self._game.begin(int(seeds[env]))
             terminated, truncated = self._is_over[:, env]
@@ -57,7 +60,7 @@ class ForagingWorld:
         obs[env_mask] = self._obs[env_mask, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """Step every simulator; the arguments are those of `World`.
+        """Step every simulator; all arrays after `actions` are written.
 
         Raises:
             RuntimeError: an environment has had no `begin_` yet.

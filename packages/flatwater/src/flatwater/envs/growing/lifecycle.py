@@ -1,4 +1,9 @@
-"""The slots of E hosts, and how operations and time change their stages: table look-ups, the same for every host."""
+"""The slots of E hosts, and how operations and time change their stages: table look-ups, the same for every host.
+
+A host is a network in training; a slot is a place behind one of its layers for a seed, a module that can grow there.
+The stages of a slot are drawn in `stages`, the operations and heads of an action are listed in `spaces`. Alpha is the
+share of a seed's output in its slot's.
+"""
 
 from functools import partial
 from typing import NamedTuple
@@ -102,7 +107,7 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
 
 
 def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
-    """Return as tensors the rules of a slot's life, from `stages` and `spaces`, and the configured choices."""
+    """Return the rules of a slot's life, from the modules `stages` and `spaces`, as look-up tables on the device."""
     next_stages = [
         [STAGE_AFTER_OPERATION.get((operation, stage), IMPOSSIBLE) for stage in SlotStage] for operation in Operation
     ]
@@ -131,14 +136,14 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
         tables: constants.
         config: settings, from which the numbers of choices follow.
     """
-    # Whether each operation is possible in each slot: the look-up's [6, E, S] -> [E, 6, S].
+    # Whether each operation is possible in each slot: the look-up's [6, E, S] -> [E, 6, S]. Impossible ones are -1.
     possible_in_slot = (tables.by_operation >= 0)[:, slots.stage].transpose(0, 1)
     operation = possible_in_slot.any(-1)
     operation[:, Operation.WAIT] = True
     # Whether a head matters for an operation that is possible, [E, 6, 5].
     matters = tables.relevant & operation[..., None]
     masks = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
-    # The other heads: slots depend on their stage; all choices of blueprint, alpha target and tempo are possible.
+    # The other heads: a slot is possible by its stage; all choices of blueprint, alpha target and tempo are possible.
     sizes = head_sizes(config, slots.stage.shape[1])
     for head in range(SLOT, len(HEADS)):
         choice_numbers = torch.arange(sizes[head], device=operation.device)
@@ -153,7 +158,8 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
     Args:
         slots: written in place.
         tables: constants.
-        action: columns as in `HEADS`, each within its head's choices. An impossible operation does nothing.
+        action: operation, slot, blueprint, alpha target and tempo of each host; the last two are numbers of choices. An
+            impossible operation does nothing.
     """
     # Columns [E, 1], which broadcast over the slots.
     operation, slot = action[:, OPERATION, None], action[:, SLOT, None]

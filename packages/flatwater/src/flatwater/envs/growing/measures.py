@@ -1,5 +1,8 @@
 """Measurements of each host: its last validations, the contributions of its seeds, and its rollbacks.
 
+A host is a network in training; a seed is a module that grows in one of its slots. A seed's contribution is the host's
+accuracy with it minus the accuracy without it. A rollback gives a host its last good weights back.
+
 Nothing is measured before the first step, so each number has a count next to it, which tells 0 from not yet measured.
 """
 
@@ -47,7 +50,7 @@ class Measures:
 
 
 def build_measures(hosts: int, slots: int, *, history: int, chance: float, device: torch.device) -> Measures:
-    """Return measures of hosts that were never measured.
+    """Return the measures of hosts before their first validation: zeros, and no good loss yet.
 
     Args:
         hosts: number of hosts, E.
@@ -83,7 +86,13 @@ def last_accuracy(measures: Measures) -> Float[Tensor, " E"]:
 
 
 def record_operation_(measures: Measures, operation: Int[Tensor, " E"], effect: OperationEffect) -> None:
-    """Record each host's operation and its success; reset the measurements of slots whose seed is new or removed."""
+    """Record each host's operation and whether it succeeded; forget what was measured of seeds that are gone.
+
+    Args:
+        measures: written in place.
+        operation: number of each host's operation.
+        effect: its success, and the slots in which a seed has germinated or was pruned.
+    """
     measures.operation.copy_(operation)
     measures.success.copy_(effect.success)
     # The accuracy before the step's training, which is the host's without the new seed.
@@ -128,7 +137,7 @@ def record_validation_(
 
 
 def record_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, has_learned: Bool[Tensor, "E S"]) -> None:
-    """Record the norms of the seeds' gradients, where a seed has learned and the norm is finite."""
+    """Record the norm of each seed's gradient in its slot, if the seed has learned and the norm is finite."""
     is_finite = has_learned & norm.isfinite()
     write_masked_(measures.grad_norm, is_finite, norm)
     measures.graded.logical_or_(is_finite)

@@ -29,7 +29,7 @@ def observation_size(config: GrowingConfig, slots: int) -> int:
 def host_observation(
     step: Int[Tensor, " E"], slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E D"]:
-    """Return the observation: `host_columns`, then `slot_columns` of one slot after another.
+    """Return the observation of each host: the numbers of `host_columns`, then those of `slot_columns`, slot by slot.
 
     Args:
         step: steps of the episode that each host has taken.

@@ -70,7 +70,7 @@ def find_host(name: str | None, config: HostConfig, image_shape: ImageShape, dev
 
 
 def _try_host(build: Any, image_shape: ImageShape, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
-    """Return the host of a user's class, if three networks made of it behave alike, alone and stacked.
+    """Return the host made of the user's class, after a trial of three networks of it, alone and stacked.
 
     Args:
         build: object that the user has named, perhaps no class.
@@ -118,7 +118,7 @@ def torch_error_text(error: Exception) -> str:
 
 
 def _check_class(build: Any, image_shape: ImageShape) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
-    """Return the names of a class's slots, if it is a class of modules that can be made from the size of images.
+    """Return the class's `slots`: names of the submodules behind which seeds, further modules, can grow.
 
     Raises:
         ConfigError: `build` is no such class, or its `slots` are no names.
@@ -233,7 +233,7 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     if len(outputs) != 1:
         raise ConfigError(f"slot {slot}: expected one call in a forward, got {len(outputs)}")
     (features,) = outputs
-    # 0, which is refused below, for what is no tensor with a row for each image.
+    # 0 dimensions stand for what is no tensor with a row for each image: it is refused below.
     dimensions = features.ndim if isinstance(features, Tensor) and len(features) == TRIAL_IMAGES else 0
     if dimensions == CONV_DIMENSIONS:
         return ConvGraft(features.shape[1])
@@ -287,7 +287,7 @@ def _build_trial_hosts(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], li
     slots = len(host.grafts)
     layouts = (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
-    # Block 0 is the hosts', the others are the slots'.
+    # Block 0 has the hosts' own weights, each of the others the seeds' weights in one slot.
     for block, layout in zip(blocks[1:], host.seeds, strict=True):
         init_(block, layout, torch.Generator().manual_seed(0))  # any numbers will do
     host.draw_(blocks[0], torch.tensor(TRIAL_SEEDS))

@@ -1,7 +1,8 @@
 """The reward of a step: a pure function of measurements, and of the accuracy of hosts in which nothing is grown.
 
-`UngrownAccuracy` has the sums over such hosts, by kind and by step: a seed gets credit only for a gain beyond the
-accuracy that its host would have reached without growing.
+A host is a network in training; a seed is a module that grows in it. A host is of one of two kinds, capable or impaired
+(its kernels are cut to their centre). `UngrownAccuracy` has the sums over hosts in which nothing is grown, by kind and
+by step: a seed gets credit only for a gain beyond the accuracy that its host would have reached without growing.
 """
 
 from functools import partial
@@ -65,7 +66,7 @@ def step_reward(
 
 @state
 class UngrownAccuracy:
-    """Sums over ungrown hosts of each kind, capable and impaired, by step. All are zero until hosts are added."""
+    """Sums over ungrown hosts, by kind (row 0 capable, row 1 impaired) and by step; zero until hosts are added."""
 
     accuracy: Float[Tensor, "2 T"]
     """Sum of the accuracies."""
@@ -74,7 +75,7 @@ class UngrownAccuracy:
 
 
 def build_ungrown_accuracy(steps: int, device: torch.device) -> UngrownAccuracy:
-    """Return sums of zero for episodes of T = `steps` steps."""
+    """Return the sums before any host was added: zeros [2, T] for episodes of T = `steps` steps."""
     zeros = partial(filled_tensor, 0, 2, steps, device=device)
     return UngrownAccuracy(accuracy=zeros(), hosts=zeros())
 
@@ -87,9 +88,10 @@ def add_ungrown_accuracy_(
     Args:
         ungrown: written in place.
         accuracy: accuracy of each host after its last step.
-        is_impaired: whether each host is impaired.
+        is_impaired: whether each host is impaired: its kernels are cut to their centre.
         step: steps of the episode that each host has taken, 1 or more.
     """
+    # Row 0 or 1 by the kind of host, and the column of the step.
     index = (is_impaired.long(), step - 1)
     ungrown.accuracy.index_put_(index, accuracy, accumulate=True)
     ungrown.hosts.index_put_(index, torch.ones_like(accuracy), accumulate=True)

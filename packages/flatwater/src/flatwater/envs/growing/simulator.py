@@ -1,5 +1,8 @@
 """Steps of E networks in training (hosts) as one batch, the pool that `build_envs` allocates; they write in place.
 
+A host has *slots*, places behind its layers in which a further module, a *seed*, can grow; a seed's *blueprint* is its
+kind. A host is *impaired* if its 3 x 3 kernels are cut to their centre.
+
 A step carries out one operation in each host, trains all hosts and their seeds, and validates them with all seeds and
 without each of them. All episodes begin together, with `reset_`, and last `config.steps` steps. An env's numbers depend
 on its seed and its actions alone, whatever other envs do. No step waits for the device.
@@ -39,7 +42,7 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
         envs: written in place.
         seeds: 0 or more; equal seeds make equal episodes.
     """
-    # Every field begins at zero, except those that are written below.
+    # Every field of the episode begins at zero, except those that are written below.
     for branch in (envs.host, envs.seeds, envs.slots, envs.measures):
         for leaf in leaves(branch):
             if isinstance(leaf.value, Tensor):
@@ -53,7 +56,7 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     # Seeds are 0 or more: `seeds >= 0` is true for all hosts, `seeds < 0` for none.
     is_impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(KERNEL_TAPS, device=seeds.device) == CENTRE_TAP
-    # All taps of whole kernels, and the centre of cut ones.
+    # A mask of the 9 taps of a host's kernels: all of them, or for an impaired host the centre alone.
     envs.kernel.copy_(~(is_impaired & net.has_kernels)[:, None] | is_centre)
     if isinstance(net, OwnHost):
         net.draw_(envs.host.weights, key)
@@ -69,7 +72,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
 
     Args:
         envs: written in place.
-        action: columns as in `HEADS`. An impossible operation is a WAIT without success.
+        action: operation, slot, blueprint, alpha target and tempo of each host. An impossible operation does nothing.
 
     Raises:
         ConfigError: the action has another shape.
@@ -87,7 +90,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     # Before the reward, which counts steps from 1.
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
-    # [E, S, 3], picked by each seed's blueprint -> [E, S].
+    # Weights of each seed as a share of its host's: from [E, S, 3] the entry of the seed's blueprint -> [E, S].
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
     # A seed gets credit only for a gain beyond hosts in which nothing is grown.
     ungrown = ungrown_accuracy(envs.alone, is_impaired=impaired_hosts(envs), step=envs.step)
@@ -116,6 +119,7 @@ def plant_seeds_(envs: GrowingEnvs, *, is_germinated: Bool[Tensor, "E S"], is_pr
     layouts = pool_host(envs).seeds
     for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
         is_new, is_removed = is_germinated[:, slot], is_pruned[:, slot]
+        # Each seed has random numbers of its own: of its env's seed, its slot, and its number in the slot.
         key = stream_key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
         draw_weights_(part.weights, layout, key, is_new)
         part.weights.masked_fill_(is_removed[:, None], 0)
@@ -125,14 +129,20 @@ def plant_seeds_(envs: GrowingEnvs, *, is_germinated: Bool[Tensor, "E S"], is_pr
 
 
 def host_gates(envs: GrowingEnvs) -> SlotGates:
-    """Return the present kernel masks of the hosts, and the blueprints, alphas and training flags of their slots."""
+    """Return what differs between hosts besides weights: kernel masks, and of each slot blueprint, alpha and training.
+
+    Alpha is the share of the seed's output; a seed in training learns, but does not change the output.
+    """
     slots = envs.slots
     is_training = slots.stage == SlotStage.TRAINING
     return SlotGates(kernel=envs.kernel, blueprint=slots.blueprint, alpha=slots.alpha, train=is_training.float())
 
 
 def train_hosts_(envs: GrowingEnvs) -> None:
-    """Run the updates of a step in every host, and in every seed that learns; record the seeds' gradient norms."""
+    """Take the step's optimizer updates, `config.updates` of them, of every host and of every seed that learns.
+
+    The norms of the seeds' gradients in the last update are recorded.
+    """
     config, stage = envs.config.fit, envs.slots.stage
     net = pool_host(envs)
     gates = host_gates(envs)
@@ -140,7 +150,7 @@ def train_hosts_(envs: GrowingEnvs) -> None:
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
     images = len(envs.task.train_labels)
     count = config.updates * config.batch_size
-    # Images follow from the seed and the number drawn so far, so a checkpoint needs no generator.
+    # Images follow from an env's seed and the number of images drawn so far, so a checkpoint needs no generator.
     numbers = image_numbers(envs.seed, envs.drawn, count=count, images=images)
     envs.drawn.add_(count)
     for rows in torch.split(numbers, config.batch_size):
@@ -156,6 +166,7 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
         Accuracy of each host, and a mask of the seeds that are mixed into their host's output.
     """
     validation = validate_hosts(envs.host, envs.seeds, pool_host(envs), host_gates(envs), envs.task)
+    # Seeds that change their host's output: alpha is the share of a seed's output in its slot's.
     is_mixed = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
     is_good = has_good_loss(envs.measures, validation, envs.config.fit.spike)
     # Seeds roll back with their host.

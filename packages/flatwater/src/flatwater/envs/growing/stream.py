@@ -41,7 +41,7 @@ def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 def hash_sequence(first_words: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise: `fold` of the module's docstring."""
-    # The first digest is 0, which adds nothing to the constant.
+    # The digest before the first word is 0, so the constant alone is mixed with the word.
     digest = mix_bits(first_words ^ _GOLDEN)
     for word in words:
         digest = mix_bits(((digest + _GOLDEN) & _MASK) ^ word)
@@ -49,7 +49,13 @@ def hash_sequence(first_words: Int[Tensor, "..."], *words: Int[Tensor, "..."] | 
 
 
 def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
-    """Return the 32-bit key of a stream of random numbers, from a 64-bit env seed, a use and further 32-bit words."""
+    """Return the 32-bit key of each env's stream of random numbers for one use.
+
+    Args:
+        seed: 64-bit seed of each env.
+        use: `WEIGHTS`, `SEEDLING` or `DATA`.
+        words: further 32-bit numbers that tell streams of the same use apart, such as the number of a slot.
+    """
     return hash_sequence(seed & _MASK, (seed >> 32) & _MASK, use, *words)
 
 
@@ -66,7 +72,7 @@ def image_numbers(
         count: number of images, B.
         images: number of training images, N, at least 2.
     """
-    position = drawn_images + torch.arange(count, device=seed.device)[:, None]
+    position = drawn_images + torch.arange(count, device=seed.device)[:, None]  # in the env's stream of images
     epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope = 1 + hash_sequence(stream, 0) % (images - 1)

@@ -105,7 +105,10 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
 
 
 def _split_images(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
-    """Return [images, labels] to train on and [images, labels] to validate with; the split is the same every time."""
+    """Return two pairs, [images, labels] to train on and [images, labels] to validate with.
+
+    The images are shuffled by a fixed seed, so the split is the same every time.
+    """
     _check_arrays("learn", images, labels)  # both parts are checked again by the caller
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
@@ -148,5 +151,5 @@ def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:
 
 def _image_shape(shape: tuple[int, ...], classes: int) -> ImageShape:
     """Return `ImageShape` for a shape (C, H, W), (H, W) or (D,); missing axes have length 1."""
-    channels, height, width = (1,) * (3 - len(shape)) + shape
+    channels, height, width = (1,) * (3 - len(shape)) + shape  # ones for missing axes, then the given ones
     return ImageShape(channels, height, width, classes)

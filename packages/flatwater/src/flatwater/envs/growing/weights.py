@@ -1,4 +1,7 @@
-"""Stacked weights of all hosts, or of the seeds in one slot of all hosts, with their optimizer: blocks [E, n]."""
+"""Stacked weights of all hosts, or of the seeds in one slot of all hosts, with their optimizer: blocks [E, n].
+
+A host is a network in training; a seed is a module that grows in one of its slots.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -58,7 +61,7 @@ def build_weights(hosts: int, layout: Layout, *, has_adam: bool, device: torch.d
 
 
 def autograd_leaves(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
-    """Return the weights by name as new leaves of autograd, in the same storage."""
+    """Return the weights by name, each [E, *shape], as new leaves of autograd that share the storage."""
     return {name: weight.detach().requires_grad_() for name, weight in views(part.weights, layout).items()}
 
 

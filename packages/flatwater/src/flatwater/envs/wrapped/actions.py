@@ -84,7 +84,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
     _require_few_choices(int(space.n), space, name)
     numbers = range(int(space.start), int(space.start + space.n))
     # The enum names the actions only if its values are exactly their numbers, in order.
-    enum = env.actions if isinstance(env, HasActionNames) else None
+    enum = env.actions if isinstance(env, HasActionNames) else None  # such as left = 0, right = 1, forward = 2
     members: list[Any] = list(enum.__members__.values()) if isinstance(enum, EnumType) else []
     if [member.value for member in members] == list(numbers):
         return ActionSpec(tuple(member.name for member in members), numbers.start)

@@ -59,7 +59,10 @@ class BabyAITeacher:
         return self._rest_action
 
     def _ask_bot_(self, env: int, bot: BabyAIBot | None) -> int:
-        """Return the action of a bot, which may raise `BOT_ERRORS`; make and keep a new bot if there is none."""
+        """Return the action that a bot advises, and keep the bot; None stands for a new bot.
+
+        The bot may raise `BOT_ERRORS`.
+        """
         last_action: int | None = int(self._executed[env, 0])
         # A new bot starts from the level as it is, so it is not told of the action that led there.
         if bot is None or last_action == NO_ACTION:

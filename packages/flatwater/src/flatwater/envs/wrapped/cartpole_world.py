@@ -79,7 +79,10 @@ class CartPoleWorld:
         return self._spaces
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
-        """Begin episodes with the states that Gymnasium draws from the seeds; the arguments are those of `World`."""
+        """Begin episodes in the copies of `env_mask`, bool [E], with the states that Gymnasium draws from their seeds.
+
+        Their rows of `obs` are written.
+        """
         for env in np.flatnonzero(env_mask):
             # One environment of Gymnasium's draws the states of all copies; it is never stepped.
             obs[env, 0], _ = self._template.reset(seed=int(seeds[env]) % 2**32)
@@ -87,7 +90,7 @@ class CartPoleWorld:
         self._limit.begin_(env_mask, seeds)
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """Step every copy, action 0 to the left and 1 to the right; the arguments are those of `World`."""
+        """Step every copy, action 0 to the left and 1 to the right; all arrays after `actions` are written."""
         # The last argument of a function of NumPy is the array that it writes and returns.
         positions, speeds, scratch = self._positions, self._speeds, self._scratch
         self._accelerate_(self._forces[actions[:, 0]], angle=positions[1], angular_speed=speeds[1])

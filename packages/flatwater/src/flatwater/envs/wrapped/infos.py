@@ -41,6 +41,6 @@ class InfosByNumber(Sequence[Mapping[str, Any]]):
 
     def __getitem__(self, env: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
         """Return the info of an environment, or of several."""
-        # An int for an index, a range for a slice; both within the number of environments.
+        # Indexing a range gives an int for an index and a range for a slice, both within the number of environments.
         numbers = range(self._envs)[env]
         return self._read(numbers) if isinstance(numbers, int) else [self._read(number) for number in numbers]

@@ -22,7 +22,10 @@ class MethodMasks(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._add_mask(self.env.step(action))
 
     def _add_mask(self, answer: Any) -> Any:  # noqa: ANN401  (of the environment)
-        """Return a result with the mask in its info; one without an info is unchanged, to be reported."""
+        """Return the result of a reset or step with the mask in its info, the last part.
+
+        A result without an info is returned unchanged: whoever called reports it.
+        """
         if not (isinstance(answer, tuple) and answer and isinstance(answer[-1], dict)):
             return answer
         mask = self.env.get_wrapper_attr(MASK_METHOD)()
@@ -37,5 +40,5 @@ def has_mask_method(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def with_method_masks(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Return the environment, whose infos have masks where it has the method."""
+    """Return the environment, wrapped so that its infos have the mask of its method `action_masks`, if it has one."""
     return MethodMasks(env) if has_mask_method(env) else env

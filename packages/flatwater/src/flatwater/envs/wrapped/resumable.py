@@ -94,9 +94,11 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
 
     def _copy_starting_state(self) -> None:
+        """Keep a copy of the inner wrappers' state before an episode begins; None if they keep none."""
         self._starting_state = deepcopy(read_env_state(self.env)) if self._keeps_state else None
 
     def _copy_observation(self, observation: object) -> None:
+        """Keep a copy of an observation that is an array or a number, else None."""
         # Other observations, such as dicts, are not compared after a resume.
         is_array = isinstance(observation, np.ndarray | int | float | np.generic)
         self._last_observation = np.array(observation) if is_array else None

@@ -17,7 +17,10 @@ class PolicyRollout:
     """
 
     def __init__(self, part: PolicyPart) -> None:
-        """Bind views of the state tree."""
+        """Bind the policy's weights, and views of the rollout's rows, into which the steps of a block write.
+
+        `part` is the policy of one kind of agents in the state tree, with its block.
+        """
         setup, rollout = part.setup, part.rollout
         self.setup, self.part = setup, part
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, part.learner)
@@ -32,13 +35,19 @@ class PolicyRollout:
         self._step_rows: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
 
     def copy_inputs_(self, t: int, obs: Array, legal: Array | None) -> None:
-        """Write the observations and masks before step `t`, of all agents, into the policy's row `t`."""
+        """Copy the observations and masks of the policy's own agents into row `t` of its rollout, before step `t`.
+
+        `obs` and `legal` have those of all agents of the world.
+        """
         self.part.rollout["obs"][t].copy_(self.part.own_obs(obs))
         if legal is not None and self.setup.spaces.masked:
             self.part.rollout["legal"][t].copy_(self.part.own_legal(legal))
 
     def copy_outcome_(self, t: int, outcome: tuple[Array, ...]) -> None:
-        """Write reward, terminated and truncated of step `t`, of all agents, into the policy's row `t`."""
+        """Copy what step `t` brought the policy's own agents into row `t` of its rollout.
+
+        `outcome` has reward, terminated and truncated of all agents of the world.
+        """
         for name, values in zip(("reward", "terminated", "truncated"), outcome, strict=True):
             self.part.rollout[name][t].copy_(torch.from_numpy(self.part.own_rows(values)))
 
@@ -52,7 +61,7 @@ class PolicyRollout:
             t: number of the step in the block.
             is_over: whether each agent's episode is over, bool [B].
             starts: whether each agent's episode begins, bool [B].
-            teacher_inputs: `led` and `taught`, with a teacher.
+            teacher_inputs: `led`, agents whose action is the teacher's, and `taught`, its actions; or none.
         """
         part, network, device = self.part, self.setup.network, self.setup.device
         unroll = self.setup.config.learner.unroll  # steps of a sequence
@@ -77,7 +86,10 @@ class PolicyRollout:
         return action
 
     def write_next_value_(self, t: int, obs: Array) -> None:
-        """Write into row `t` the value of the observations after step `t`; `obs` has those of all agents."""
+        """Write the critic's value of the observations after step `t` into row `t`, as its `next_value`.
+
+        `obs` has the observations of all agents of the world.
+        """
         next_obs = self.part.own_obs(obs).to(self.setup.device)
         # The episode that step `t` belongs to goes on in these observations, or ended with them: its memory is read.
         no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=self.setup.device)

@@ -21,7 +21,7 @@ EPSILON = 1e-8
 
 
 def build_reward_scale(agents: int, device: torch.device) -> dict[str, Tensor]:
-    """Return the statistics of returns before the first step."""
+    """Return the statistics of discounted returns before the first step, and each agent's return so far, 0."""
     # Statistics of rows of one number, the return, of which all positions are measured.
     return build_statistics(1, (0,), device) | {RETURN: filled_tensor(0, agents, device=device)}
 

@@ -10,13 +10,13 @@ from flatwater.trainers.evolve.state import Population
 
 
 def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
-    """Return a function that updates every member once from transitions of all members."""
+    """Return a function that takes one update of every member, from transitions of all members that it draws."""
     config = setup.config
     population, micro_batches = config.population.size, config.learner.micro_batches
     member_groups = [(0, population)]  # all members in one group
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups)
     shape = (population, micro_batches, config.learner.own.batch_size)  # of the drawn transitions
-    # The rewards of `steps` steps, discounted by `gamma`, are one transition's.
+    # A transition may have several steps (n-step returns), whose rewards are summed, discounted by `gamma`.
     steps, gamma = config.learner.own.reward_steps
 
     def bind_micro_batch(sample: Drawn, number: int) -> Draw:

@@ -20,13 +20,13 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
     """Return the evaluator that plays all members, the champion or random actions; no episode begins yet."""
     trial, actor, population = run.trial, setup.nets.actor, setup.config.population
     weights = views(run.learner.actor, actor.layout)
-    # The last row of weights is the champion's, or the single agent's.
+    # The champion is a copy of the best member so far, in the last row of weights; a single agent has the only row.
     champion = {name: weight[-1:] for name, weight in weights.items()}
     legal = run.legal.get(TRIAL)
 
     def act(params: Params) -> Array:
         """Return the world's actions [E, 1, *action]; each row of weights acts in an equal share of E environments."""
-        policies = len(next(iter(params.values())))
+        policies = len(next(iter(params.values())))  # rows of any of the weights
         rows = add_mask(trial.obs, legal).to(setup.device)  # networks read the mask after the observation
         with torch.no_grad():
             action = actor(params, rows.view(policies, -1, *rows.shape[1:]))

@@ -54,7 +54,10 @@ def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) 
 
 
 def player_noise(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
-    """Return a player's random numbers for one step of held-out episodes; None if the player draws none."""
+    """Return a player's random numbers for one step of held-out episodes; None if the player draws none.
+
+    They are exponential, in each host's row one for each choice of every part of an action, N in all.
+    """
     if player not in DRAWS:
         return None
     choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))  # for each part of an action their number

@@ -17,7 +17,7 @@ GrowTrainer = Trainer[GrowSetup, GrowState]
 
 
 def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
-    """Return this process as the executor of a run."""
+    """Return an executor that plays the run's episodes in this process."""
     return LocalGroupExecutor(setup, run.learner, run.envs, run.memory, setup.config.groups)
 
 

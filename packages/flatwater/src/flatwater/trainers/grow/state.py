@@ -182,7 +182,7 @@ def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
 
 
 def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the path and the tensor [E, ...] of all saved state that has a row for each environment."""
+    """Yield (path, tensor [E, ...]) of each tensor of the saved state that has a row for each environment."""
     for name in PER_HOST_FIELDS:
         branch = getattr(envs, name)
         if isinstance(branch, Tensor):
