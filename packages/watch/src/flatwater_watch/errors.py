@@ -29,7 +29,7 @@ def until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         if isinstance(error, Terminated):
-            error.grant_()  # without this call the signal would be raised again
+            error.grant_()  # notes that the signal was obeyed; otherwise it would be raised again
 
 
 class FlatwaterError(Exception):

@@ -18,6 +18,7 @@ MAXIMUM_VALUE_LETTERS = 200
 _NOUN = re.compile(r"[a-z]{2,30}")
 """A noun, as in `{episodes} {split} {episodes:episode}`: `8 held-out episodes`, or `1 held-out episode`."""
 _SPECIFICATION = re.compile(r"[<>=^+\- z#0,_]{0,6}\d{0,2}[,_]?(\.\d{1,2})?[bcdeEfFgGnosxX%]?")
+"""The format of a number, as in `{:+.2f}`, `{:>8,d}` or `{:.1%}`: of at most 99 characters and 99 digits."""
 
 
 def check_format(format_string: str, *, has_names: bool) -> None:

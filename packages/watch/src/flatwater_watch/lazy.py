@@ -32,6 +32,7 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         if not stub_modules:
             with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123  (pathlib takes long to import)
                 lines = [line.split() for line in stub]
+            # A line is `from MODULE import NAME as NAME`.
             stub_modules.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
         return stub_modules
 
@@ -45,5 +46,8 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         setattr(module, name, value)  # so that `__getattr__` is asked once for each name
         return value
 
-    # The names of the stub, and those that Python gives each module, such as `__file__`.
-    return import_name, lambda: [*module_by_name(), *(name for name in vars(module) if name.startswith("__"))]
+    def list_names() -> list[str]:
+        """Return the names of the stub, and those that Python gives each module, such as `__file__`."""
+        return [*module_by_name(), *(name for name in vars(module) if name.startswith("__"))]
+
+    return import_name, list_names

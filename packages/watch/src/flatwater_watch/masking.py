@@ -44,10 +44,13 @@ _VALUE = re.compile(
       | (?:(?:bearer|basic|token|digest)\s++)?[^\s"'<>]++""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+"""The value behind such a name: a text in quotes, one word, or a word behind `Bearer`, as in `Bearer eyJhb`."""
 _HEADER = re.compile(
     r"authorization|proxy-authorization|cookie|set-cookie|[\w\-]+-(?:key|token|secret|auth)", re.IGNORECASE
 )
+"""The name of a header that holds a secret, such as Authorization or X-Api-Key."""
 _BEARER = re.compile(r"\b(bearer|basic)(\s{1,9})(?=[^\s]*[\d=_.])[\w.~+/=\-]{12,}", re.IGNORECASE)
+"""A secret behind `Bearer` or `Basic`, such as `Bearer abc123def456`; a word of letters alone may be prose."""
 _USERINFO = re.compile(
     r"""(\b[A-Za-z][A-Za-z0-9+.\-]{0,31}://)
     (?: [^\s/?\#"'<>]{0,1024}@ | [^\s/?\#:@"'<>]{0,256}:(?!\d{1,5}[/?\#])[^\s"'<>]{0,1024}@ )""",

@@ -13,9 +13,9 @@ def median(values: Iterable[float]) -> float:
     """Return the middle value, or the mean of the two in the middle."""
     ordered_values = sorted(values)
     middle = len(ordered_values) // 2
-    return (
-        ordered_values[middle] if len(ordered_values) % 2 else (ordered_values[middle - 1] + ordered_values[middle]) / 2
-    )
+    if len(ordered_values) % 2:  # an odd number
+        return ordered_values[middle]
+    return (ordered_values[middle - 1] + ordered_values[middle]) / 2
 
 
 def median_low(values: Iterable[float]) -> float:

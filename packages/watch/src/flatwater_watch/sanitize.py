@@ -37,9 +37,7 @@ def short_repr(value: object) -> str:
     except RecursionError:
         return "values nested too deeply to be shown"
     text = mask_secrets(text)
-    # Of a long text the first half and the last quarter of the allowed characters.
-    return (
-        text
-        if len(text) <= MAXIMUM_LETTERS
-        else f"{text[: MAXIMUM_LETTERS // 2]} … {text[-MAXIMUM_LETTERS // 4 :]} ({len(text):,} characters)"
-    )
+    if len(text) <= MAXIMUM_LETTERS:
+        return text
+    # The beginning takes half of the allowed characters, and the end a quarter.
+    return f"{text[: MAXIMUM_LETTERS // 2]} … {text[-MAXIMUM_LETTERS // 4 :]} ({len(text):,} characters)"

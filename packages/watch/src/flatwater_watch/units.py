@@ -89,15 +89,20 @@ def clock_words(time_seconds: float, now: float | None = None) -> str:
     """
     # The further off the time is, the coarser the words are, as the forecast errs by more.
     seconds_left = time_seconds - (time.time() if now is None else now)
+    if seconds_left >= 550 * _DAY:
+        return f"in about {two_digits(seconds_left / (365 * _DAY))} years"
     if seconds_left >= 300 * _DAY:
-        return (
-            f"in about {two_digits(seconds_left / (365 * _DAY))} years"
-            if seconds_left >= 550 * _DAY
-            else "in about a year"
-        )
-    # To a minute, ten minutes or an hour, by the time that is left.
-    rounding_seconds = 60.0 if seconds_left < 2 * _HOUR else 600.0 if seconds_left < 20 * _HOUR else _HOUR
+        return "in about a year"
+    # The time is rounded to a minute, ten minutes or an hour.
+    if seconds_left < 2 * _HOUR:
+        rounding_seconds = 60.0
+    elif seconds_left < 20 * _HOUR:
+        rounding_seconds = 600.0
+    else:
+        rounding_seconds = _HOUR
     moment = time.localtime(round(time_seconds / rounding_seconds) * rounding_seconds)
     if seconds_left >= 6 * _DAY:
         return f"about {moment.tm_mday} {time.strftime('%B', moment)}"
-    return time.strftime("about %H:%M" if seconds_left < 20 * _HOUR else "about %H:%M on %A", moment)
+    if seconds_left >= 20 * _HOUR:
+        return time.strftime("about %H:%M on %A", moment)
+    return time.strftime("about %H:%M", moment)

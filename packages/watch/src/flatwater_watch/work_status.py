@@ -73,7 +73,8 @@ class WorkStatus(Status):
         duration = format_duration(now - self._began_at)
         # After `Reading…` the time alone; any other text may end with a time of its own, such as the time left.
         took = f" {duration}" if self._status_text.endswith("…") else f", {duration} so far"
-        line = self._status_text + ", ".join(filter(None, (took, self._progress_track.line())))
+        progress = self._progress_track.line()  # empty if the work counts no steps
+        line = f"{self._status_text}{took}, {progress}" if progress else f"{self._status_text}{took}"
         first_seconds = self._first_line_seconds
         first_is_due = first_seconds is not None and now - self._began_at >= first_seconds
         if self.console.is_terminal:

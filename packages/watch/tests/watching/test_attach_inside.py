@@ -252,7 +252,7 @@ try:
         with attach_inside._exchange_folders(child) as (ours, theirs):
             for name in (runner_protocol.MAPPED_PAGE_FILE, "enter.py", "line"):
                 (ours / name).write_text("written")
-            assert attach_inside.read_spools(theirs) == [] == attach_inside.read_sentences(theirs, "fault")
+            assert attach_inside.read_summaries(theirs) == [] == attach_inside.read_sentences(theirs, "fault")
             attach_inside.read_notes(theirs, runner_protocol.CLAIM)
             owned += theirs.lstat().st_uid == 65534 and ours.lstat().st_uid == os.geteuid()
     print(owned, victim.read_text(), victim.stat().st_uid, len(os.listdir(os.environ["TMPDIR"])))

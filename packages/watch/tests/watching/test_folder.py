@@ -15,7 +15,7 @@ from running import MAIN, environment
 
 from flatwater_watch.agent.spool import WORKER, unwatched_summary
 from flatwater_watch.faces import runner_folder as folders
-from flatwater_watch.faces.runner_folder import read_notes, read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.runner_folder import read_notes, read_sentences, read_summaries, watch_folder
 from flatwater_watch.faces.summary_masking import mask_values, masked_summary
 
 OLD = time.time() - 100
@@ -89,7 +89,7 @@ def strange(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_no_link_is_followed_no_pipe_waited_for_and_no_file_read_without_end(strange: Path) -> None:
-    assert read_spools(strange) == read_spools(strange, WORKER) == []
+    assert read_summaries(strange) == read_summaries(strange, WORKER) == []
     for kind in ("json", "fault", "unseen"):
         texts = [text for text, _ in read_notes(strange, f".{kind}")]
         assert max(map(len, texts)) <= folders.NOTE_BYTES
@@ -108,7 +108,7 @@ def test_a_folder_of_ever_more_files_is_read_to_a_bound(tmp_path: Path, monkeypa
 def test_what_is_no_summary_is_no_result(tmp_path: Path, name: str, value: object) -> None:
     good = unwatched_summary("", "")
     (tmp_path / "1.json").write_text(json.dumps(good | {name: value}))
-    found = read_spools(tmp_path)
+    found = read_summaries(tmp_path)
     assert [type(each[name]) for each in found] in ([], [type(good[name])], [type(value)])
     if name not in {"program", "unseen"} and type(value) is not type(good[name]) and not isinstance(value, int | float):
         assert found == []
@@ -117,7 +117,7 @@ def test_what_is_no_summary_is_no_result(tmp_path: Path, name: str, value: objec
 @pytest.mark.parametrize("text", ["", "[", "[" * 100_000, "null", "3", '"x"', "{}", "[{}]", '{"seconds": NaN}'])
 def test_what_is_no_json_is_no_result(tmp_path: Path, text: str) -> None:
     (tmp_path / "1.json").write_text(text)
-    assert read_spools(tmp_path) == []
+    assert read_summaries(tmp_path) == []
 
 
 def test_secrets_are_masked_in_texts_and_names_and_numbers_stay() -> None:

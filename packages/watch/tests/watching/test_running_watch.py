@@ -83,7 +83,7 @@ def test_a_watch_is_asked_where_the_kernel_lists_no_children(tmp_path: Path, mon
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(running_watch, "read_text", refuse)
-    monkeypatch.setattr(running_watch, "read_spools", lambda _: [summary])
+    monkeypatch.setattr(running_watch, "read_summaries", lambda _: [summary])
     with start(WAITING, FOLDER, str(tmp_path / "gone")) as (pid, _):
         answer = read_running_watch(pid)
     assert answer is not None

@@ -15,7 +15,7 @@ from flatwater.comparisons.seed_statistics import (
 )
 from flatwater.comparisons.side_by_side import (
     SEEDS_UNIT,
-    ComparedRun,
+    ComparedSide,
     Rows,
     differences_from_first,
     list_curves,
@@ -39,19 +39,21 @@ BAND_OPACITY = 0.18
 """Opacity of an interval."""
 
 
-def comparison_page(runs: Sequence[ComparedRun], written_at: datetime) -> str:
-    """Return the page of a comparison as HTML; `written_at` is the time in its footer."""
+def comparison_page(sides: Sequence[ComparedSide], written_at: datetime) -> str:
+    """Return the page of a comparison as HTML; `written_at` is the time in its footer.
+
+    A side is a run, or a group of runs that differ in their seeds; a single side is a group.
+    """
     sections = [
-        Section(title="Result", blocks=[*_result_blocks(runs)]),
-        Section(title="Curves", blocks=[*_curve_charts(runs)]),
+        Section(title="Result", blocks=[*_result_blocks(sides)]),
+        Section(title="Curves", blocks=[*_curve_charts(sides)]),
     ]
-    if len(runs) > 1:
-        sections.append(Section(title="Settings that differ", blocks=[*_settings_table(runs)]))
-    # A single side is a group of seeds.
+    if len(sides) > 1:
+        sections.append(Section(title="Settings that differ", blocks=[*_settings_table(sides)]))
     return document(
-        f"{len(runs)} runs" if len(runs) > 1 else f"{len(runs[0].members)} seeds",
-        subtitle=" · ".join(f"{run.letter}: {run.source}" for run in runs),
-        tiles=_headline_tiles(runs),
+        f"{len(sides)} runs" if len(sides) > 1 else f"{len(sides[0].members)} seeds",
+        subtitle=" · ".join(f"{side.letter}: {side.source}" for side in sides),
+        tiles=_headline_tiles(sides),
         sections=sections,
         footer=f"Written by Flatwater from the runs' folders, {written_at:%Y-%m-%d %H:%M %Z}.",
     )
@@ -62,29 +64,29 @@ def run_colour(index: int) -> str:
     return f"--owner-{index + 1}"
 
 
-def _headline_tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
-    """Yield a tile for each run: its headline number, and its rounds, or for a group the statistics over seeds."""
-    for run in runs:
-        headline = run.run.recipe.headline
-        value = run.result_numbers.get(headline.key)
+def _headline_tiles(sides: Sequence[ComparedSide]) -> Iterator[Tile]:
+    """Yield a tile for each side: its headline number, and its rounds, or for a group the statistics over seeds."""
+    for side in sides:
+        headline = side.run.recipe.headline
+        value = side.result_numbers.get(headline.key)
         value_text = "-" if value is None else headline.write(value)
-        statistics = run.statistics
+        statistics = side.statistics
         if statistics is None:
-            note = f"{run.run.done} of {run.run.rounds} rounds"
+            note = f"{side.run.done} of {side.run.rounds} rounds"
         else:
             interval = f"{headline.write(statistics.low)} to {headline.write(statistics.high)}"
             middle = headline.write(statistics.interquartile_mean)
-            note = f"mean of {len(run.scores)} seeds; interquartile mean {middle}, {interval}"
-        yield Tile(f"{run.letter}: {headline.title}", value_text, below=note)
+            note = f"mean of {len(side.scores)} seeds; interquartile mean {middle}, {interval}"
+        yield Tile(f"{side.letter}: {headline.title}", value_text, below=note)
 
 
-def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    """Yield the differences from the first run, the recipe's own charts, the numbers, and warnings."""
-    differences = differences_from_first(runs)
+def _result_blocks(sides: Sequence[ComparedSide]) -> Iterator[Block]:
+    """Yield the differences from the first side, the recipe's own charts, the numbers, and warnings."""
+    differences = differences_from_first(sides)
     for difference in differences:
         yield Paragraph(difference.sentence)
-    yield from _recipe_charts(runs)
-    yield rows_table([run.letter for run in runs], number_rows(runs))
+    yield from _recipe_charts(sides)
+    yield rows_table([side.letter for side in sides], number_rows(sides))
     # A warning for each unit, such as seeds or days, and not for each run.
     intervals = [difference.difference for difference in differences if difference.difference is not None]
     for units in dict.fromkeys(interval.units for interval in intervals):
@@ -103,42 +105,42 @@ def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
         )
 
 
-def _curve_charts(runs: Sequence[ComparedRun]) -> Iterator[Block]:
+def _curve_charts(sides: Sequence[ComparedSide]) -> Iterator[Block]:
     """Yield a chart for each curve of any run's recipe, and one of resident memory."""
-    runs_by_colour = {run_colour(index): run for index, run in enumerate(runs)}
+    sides_by_colour = {run_colour(index): side for index, side in enumerate(sides)}
     charts = []
-    for title, metric in list_curves(runs):
-        drawn_runs = {colour: run for colour, run in runs_by_colour.items() if run.has_curve(title, metric)}
-        charts.append(_curve_chart(drawn_runs, metric, title))
-    charts.append(_curve_chart(runs_by_colour, "memory/resident", "resident memory, MiB", unit=MIB))
+    for title, metric in list_curves(sides):
+        drawn_sides = {colour: side for colour, side in sides_by_colour.items() if side.has_curve(title, metric)}
+        charts.append(_curve_chart(drawn_sides, metric, title))
+    charts.append(_curve_chart(sides_by_colour, "memory/resident", "resident memory, MiB", unit=MIB))
     drawn_charts = [chart for chart in charts if chart is not None]
     yield from drawn_charts
     if not drawn_charts:
         yield Paragraph("No run has recorded a round yet.", kind="missing")
 
 
-def _curve_chart(runs: Mapping[str, ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
-    """Return a chart of one number of all runs over the rounds; None if no run has it.
+def _curve_chart(sides: Mapping[str, ComparedSide], metric: str, title: str, unit: float = 1.0) -> Chart | None:
+    """Return a chart of one number of all sides over the rounds; None if no run has it.
 
     Args:
-        runs: the runs that are drawn, by colour.
+        sides: the sides that are drawn, by colour.
         metric: the number's name in `metrics.jsonl`.
         title: title of the chart.
         unit: values are divided by it.
     """
     bands, lines, rounds = list[Band](), list[Line](), set[float]()
-    for colour, run in runs.items():
-        points = _points_by_round(run, metric, unit)
+    for colour, side in sides.items():
+        points = _points_by_round(side, metric, unit)
         x = [*points]
         if x:
             # Of several seeds the curve is their interquartile mean, of one its values.
             y = [float(interquartile_mean(np.asarray(values))) for values in points.values()]
-            lines.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
+            lines.append(Line(name=side.letter, x=x, y=y, colour=colour, width=2))
             rounds |= {*x}
-        if run.group:
+        if side.group:
             # Rounds that a single seed has reached have no interval.
             shared_points = {number: values for number, values in points.items() if len(values) >= MINIMUM_SEEDS}
-            bands.append(_interval_band(run.letter, shared_points, colour))
+            bands.append(_interval_band(side.letter, shared_points, colour))
     if not lines:
         return None
     span = range_without_outliers([value for line in lines for value in line.y if value is not None])
@@ -150,10 +152,10 @@ def _curve_chart(runs: Mapping[str, ComparedRun], metric: str, title: str, unit:
     return Chart(title=title, reading=reading, marks=[*bands, *lines], x=round_axis(sorted(rounds)), y=Axis(span=span))
 
 
-def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, list[float]]:
-    """Return round -> values of a metric in all seeds, divided by `unit`; the rounds are in order."""
+def _points_by_round(side: ComparedSide, metric: str, unit: float) -> dict[float, list[float]]:
+    """Return the values of a metric in all runs of a side by round, in order; they are divided by `unit`."""
     values: dict[float, list[float]] = {}
-    for member in run.members:
+    for member in side.members:
         rounds, finite_values = finite_points(member.metrics.get("round", []), member.metrics.get(metric, []))
         for round_number, value in zip(rounds, finite_values, strict=True):
             values.setdefault(round_number, []).append(value / unit)
@@ -183,22 +185,23 @@ def range_without_outliers(values: Sequence[float]) -> tuple[float, float] | Non
     inside = [value for value in values if low_quartile - fence <= value <= high_quartile + fence]
     margin = MARGIN_SHARE * (max(inside) - min(inside))
     has_outliers = len(inside) < len(values)
-    # Without a margin all values inside are equal, and an axis would have no length.
-    return (min(inside) - margin, max(inside) + margin) if has_outliers and margin else None
+    if not has_outliers or not margin:  # without a margin all values inside are equal: an axis would have no length
+        return None
+    return min(inside) - margin, max(inside) + margin
 
 
-def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
-    """Return the charts that the first run's recipe draws of compared runs; none for groups of seeds."""
-    recipe = find_installed_recipe(runs[0].run.recipe.name)
-    if recipe is None or recipe.comparison is None or any(run.group for run in runs):
+def _recipe_charts(sides: Sequence[ComparedSide]) -> Sequence[Chart]:
+    """Return the charts that the recipe of the first side draws of compared runs; none for groups of seeds."""
+    recipe = find_installed_recipe(sides[0].run.recipe.name)
+    if recipe is None or recipe.comparison is None or any(side.group for side in sides):
         return []
-    colours = [run_colour(index) for index in range(len(runs))]
-    charts: Sequence[Chart] = recipe.comparison({run.letter: run.run for run in runs}, colours)
+    colours = [run_colour(index) for index in range(len(sides))]
+    charts: Sequence[Chart] = recipe.comparison({side.letter: side.run for side in sides}, colours)
     return charts
 
 
-def _settings_table(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    yield settings_block([run.letter for run in runs], setting_rows(runs))
+def _settings_table(sides: Sequence[ComparedSide]) -> Iterator[Block]:
+    yield settings_block([side.letter for side in sides], setting_rows(sides))
 
 
 def settings_block(letters: Sequence[str], rows: Rows) -> Block:

@@ -56,6 +56,7 @@ def seed_statistics(values: Sequence[float], *, resamples: int = RESAMPLES) -> S
 def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
     """Return the statistics of a difference between two groups of seeds, the first minus the other."""
     scores, other_scores = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
+    # The two groups are resampled independently, each as a stratum of its own.
     means = interquartile_mean(_resample(scores, stratum=0, times=RESAMPLES))
     other_means = interquartile_mean(_resample(other_scores, stratum=1, times=RESAMPLES))
     low, high = _percentile_interval(means - other_means)

@@ -30,18 +30,19 @@ class Code:
 
     kinds: tuple[str, ...] = ()
     """Kinds K for which `K:NAME` names no user's code, unless NAME has a colon itself: `gymnasium:CartPole-v1`."""
-    whole: bool = False
+    every_value: bool = False
     """Whether every value counts as code: a command, or machines that exchange code with this machine."""
-    trains: bool = False
+    training_only: bool = False
     """Whether only commands that train use the setting."""
 
     def is_foreign(self, value: str) -> bool:
         """Return whether the value names code that does not ship with Flatwater or Gymnasium."""
-        if self.whole or "(" in value:  # arguments are given to code, and may name more code
+        if self.every_value or "(" in value:  # arguments are given to code, and may name more code
             return bool(value.strip())
         # `module:Name` is code; `gymnasium:CartPole-v1` is a kind with a name, and `gymnasium:module:Name` code again.
         kind, colon, name = value.partition(":")
-        return bool(colon) and not (kind in self.kinds and ":" not in name)
+        is_shipped_name = kind in self.kinds and ":" not in name
+        return bool(colon) and not is_shipped_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,12 @@ class NamedCode:
     def module(self) -> str:
         """Module that would be imported for the value; empty if none is."""
         name = self.value.partition("(")[0]  # without arguments
-        if self.declared.whole or ":" not in name:
+        if self.declared.every_value or ":" not in name:
             return ""
         kind, behind_kind, *_ = name.split(":")  # a kind of environments, or the module itself
         # `gymnasium:boat:Boat` names module `boat`; `pettingzoo:classic/connect_four_v3` has an ID of PettingZoo.
-        return behind_kind if kind in {"gymnasium", "pettingzoo"} and "/" not in behind_kind else kind
+        has_module_behind_kind = kind in {"gymnasium", "pettingzoo"} and "/" not in behind_kind
+        return behind_kind if has_module_behind_kind else kind
 
 
 TRAINER = Code()
@@ -72,7 +74,7 @@ OBJECT = "object"
 ENVIRONMENT = Code(kinds=("gymnasium", OBJECT))
 EnvName = Annotated[str, ENVIRONMENT, WordOption()]
 """The name of an environment, as `envs.names` reads it."""
-EnvArguments = tuple[Annotated[str, Code(whole=True)], ...]
+EnvArguments = tuple[Annotated[str, Code(every_value=True)], ...]
 """Arguments of an environment, as `config.arguments` reads them: they are given to code, and may name more code."""
 
 
@@ -90,16 +92,12 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_pa
     field_names = set() if cls is None else {field.name for field in fields(cls)}
     for name, value in settings.items():
         path = f"{table_path}.{name}" if table_path else name
-        # By its name alone: the class of the settings follows from this very setting.
-        if name == "trainer" and not table_path:
-            code: Code | None = TRAINER
-        elif name in declared_code:
-            code = declared_code[name]
-        elif isinstance(value, Mapping):
+        code = declared_code.get(name)
+        if name == "trainer" and not table_path:  # by its name alone, as the class of the settings follows from it
+            code = TRAINER
+        if code is None and isinstance(value, Mapping):
             yield from find_named_code(tables.get(name), value, path)
             continue
-        else:
-            code = None
         for text in _all_texts(value):
             if code is not None:
                 names_code = code.is_foreign(text)

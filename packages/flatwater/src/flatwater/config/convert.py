@@ -70,7 +70,8 @@ def from_plain(declared_type: Any, value: Any, path: str, build_table: BuildTabl
             raise _conversion_error(declared_type, value, path) from None
         # The entry is converted alone, to raise an error that quotes the entry and not the whole list.
         index = int(entry[1])
-        entry_type = type_arguments[0 if type_arguments[-1] is Ellipsis else index]  # `tuple[X, ...]`, or `tuple[X, Y]`
+        has_one_type = type_arguments[-1] is Ellipsis  # `tuple[X, ...]`, and not `tuple[X, Y]`
+        entry_type = type_arguments[0 if has_one_type else index]
         return from_plain(entry_type, value[index], f"{path}[{index}]", build_table)
 
 

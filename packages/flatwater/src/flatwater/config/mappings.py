@@ -110,11 +110,9 @@ def _unknown_name_hint(name: str, path: str, hints: Mapping[str, Any]) -> str:
 
 def _setting_names(declared_type: object) -> list[str]:
     """Return the names of the settings of a table's class; none for other types."""
-    return (
-        [f.name for f in fields(declared_type)]
-        if isinstance(declared_type, type) and is_dataclass(declared_type)
-        else []
-    )
+    if isinstance(declared_type, type) and is_dataclass(declared_type):
+        return [f.name for f in fields(declared_type)]
+    return []
 
 
 def _has_no_default(declared_field: Field[Any]) -> bool:
@@ -144,8 +142,10 @@ def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
         old_value = merged_table.get(name, {})
         if isinstance(value, Mapping) and isinstance(old_value, Mapping):
             merged_table[name] = merge_tables(old_value, value)
-        elif isinstance(value, Path | tuple):  # of Python: in the form that TOML has
-            merged_table[name] = str(value) if isinstance(value, Path) else list(value)
+        elif isinstance(value, Path):  # TOML has no paths and no tuples
+            merged_table[name] = str(value)
+        elif isinstance(value, tuple):
+            merged_table[name] = list(value)
         else:
             merged_table[name] = value
     return {name: value for name, value in merged_table.items() if value is not None}
@@ -156,7 +156,10 @@ def flat_settings(mapping: Mapping[str, Any], table_path: str = "") -> dict[str,
     flat: dict[str, Any] = {}
     for name, value in mapping.items():
         path = f"{table_path}.{name}" if table_path else name
-        flat |= flat_settings(value, path) if isinstance(value, Mapping) else {path: value}
+        if isinstance(value, Mapping):
+            flat |= flat_settings(value, path)
+        else:
+            flat[path] = value
     return flat
 
 

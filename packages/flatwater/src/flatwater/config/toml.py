@@ -87,8 +87,10 @@ def _require_short_keys(text: str) -> None:
 def _faulty_line(text: str, fault: str) -> str:
     """Return a sentence that quotes the line of `text` that tomllib's message `fault` names; empty if it names none."""
     match = re.search(r"at line (\d+)", fault)
-    lines = text.split("\n")
-    return f" The line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
+    if match is None:
+        return ""
+    line = text.split("\n")[int(match[1]) - 1]  # lines are counted from 1
+    return f" The line is {short_repr(line)}."
 
 
 _SYNTAX_ADVICE = "Write NAME = VALUE, each name once, text in quotes, and tables as [NAME]."

@@ -116,9 +116,8 @@ class ConsoleTable:
         """Show the complete steps of the phase `name` on the bar, every `REFRESH_SECONDS` at most: for any loop."""
         time_now = self._clock()
         self._phase_steps = (steps_done, total)
-        if name != self._phase:
+        if name != self._phase:  # a phase begins, and is drawn at once, as is its end
             self._phase, self._phase_began_at = name, time_now
-        # Drawn at the beginning and the end of a phase, and in between every `REFRESH_SECONDS` at most.
         elif time_now - self._last_refresh < REFRESH_SECONDS and steps_done < total:
             return
         self._last_refresh = time_now
@@ -138,25 +137,33 @@ class ConsoleTable:
         """Print how far a long round has come, if nothing was printed for 10 seconds; on a terminal, update the bar."""
         # In the ticker's thread; rich's bar has its own lock.
         time_now = self._clock()
-        done_steps, total = self._phase_steps
         if not is_due(time_now, self._round_began_at, self._last_line_at):
             return
         self._last_line_at = time_now
         step_progress = self._progress_track.line() if self._progress_track is not None else ""
-        if not self._progress_bar.disable:
-            self._progress_bar.update(
-                self._task, description=f"{self._phase} ({step_progress})" if step_progress else self._phase
-            )
-            self._progress_bar.refresh()
+        if self._progress_bar.disable:  # the output is not a terminal
+            self._print_text(f"{'':>{ROUND_WIDTH}} {self._progress_line(time_now, step_progress)}", "dim")
             return
-        round_text = f"{self._layout.round} {min(self._rounds_done + 1, self._total)}/{self._total}"
-        texts = [f"{format_duration(time_now - self._round_began_at)} so far"]
+        self._progress_bar.update(
+            self._task, description=f"{self._phase} ({step_progress})" if step_progress else self._phase
+        )
+        self._progress_bar.refresh()
+
+    def _progress_line(self, now: float, step_progress: str) -> str:
+        """Return a line such as `generation 3/100: 25.0 s so far, learn 12/40, phase: 42s left`.
+
+        `step_progress` is a text on the progress within the present step; empty if the step counts none.
+        """
+        done_steps, total = self._phase_steps
+        texts = [f"{format_duration(now - self._round_began_at)} so far"]
         if self._phase:  # once all its steps are done, the next phase is at work on its first step
-            texts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
+            texts.append(f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done")
+        texts.append(step_progress)
         # In the first round the forecast is of the phase alone: there is none once its steps are done.
-        forecast = self._time_left_text(time_now, done_steps, total) if done_steps < total or self._round_times else ""
-        texts += [step_progress, forecast]
-        self._print_text(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, texts))}", "dim")
+        if done_steps < total or self._round_times:
+            texts.append(self._time_left_text(now, done_steps, total))
+        shown_texts = ", ".join(text for text in texts if text)
+        return f"{self._layout.round} {min(self._rounds_done + 1, self._total)}/{self._total}: {shown_texts}"
 
     def end_round_(self) -> RoundTime:
         """End the current round, and return its time, by which `print_row_` prints its row now or later."""

@@ -126,8 +126,11 @@ def parse_record(line: bytes) -> Record | None:
         record = parse_json(line)
     except ValueError:
         return None
-    round_ = record.get("round") if isinstance(record, dict) else None
-    return record if type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS else None  # `type`, as True is an int
+    if not isinstance(record, dict):
+        return None
+    round_ = record.get("round")
+    has_round = type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS  # `type`, as True is an int
+    return record if has_round else None
 
 
 def parse_round(line: bytes) -> int | None:
@@ -170,9 +173,12 @@ def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[
     """
     for record in records:
         require_numbers(path, record)
-    names = dict.fromkeys(name for record in records for name in record)
-    # None is a number that was not finite, or that the record lacks.
-    return {name: [nan if (value := record.get(name)) is None else value for record in records] for name in names}
+    columns = dict[str, list[float]]()
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = (record.get(name) for record in records)
+        # None is a number that was not finite, or that the record lacks.
+        columns[name] = [nan if value is None else value for value in values]
+    return columns
 
 
 def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
@@ -217,9 +223,9 @@ def require_numbers(path: Path, record: Record) -> None:
     Raises:
         RunError: a value is not a number; the message names it.
     """
-    key = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
-    if key is not None:
-        raise RunError(
-            f"{path}: {short_repr(key)} of round {record['round']} is not a number. Restore the "
-            "file, or delete that line."
-        )
+    for name, value in record.items():
+        if value is not None and not is_number(value):
+            raise RunError(
+                f"{path}: {short_repr(name)} of round {record['round']} is not a number. Restore the "
+                "file, or delete that line."
+            )

@@ -3,7 +3,6 @@
 The last line of a running or killed run may be half-written. It is left out, and read later when it is whole.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
@@ -35,16 +34,19 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
     Raises:
         RunError: the file cannot be read, or one of these lines is damaged and not the last.
     """
-    # Searched in the text of a line, as `JsonlSink` writes it, so that most lines of a long run are never parsed.
-    # `[1:-1]` takes away the braces of the JSON object.
-    text = encode_json(dict(entry))[1:-1]
-    texts = [text + end for end in (b",", b"}")] if text else [b""]  # 1.0 is not the beginning of 1.05
+    # The entry is searched in the text of a line, as `JsonlSink` writes it, so that most lines of a long run are never
+    # parsed. `[1:-1]` takes away the braces of the JSON object: `"champion/crowned":1.0`.
+    entry_text = encode_json(dict(entry))[1:-1]
+    texts = [b""]  # which is in every line
+    if entry_text:
+        texts = [entry_text + b",", entry_text + b"}"]  # with what follows it, as 1.0 is not the beginning of 1.05
     try:
         with open_regular(path, follow_links=False) as file:
             # The file is read twice, as the indexes depend on the number of lines, which do not all fit into memory.
             count, last_line = 0, b""
             for line in _lines_with_text(file, texts):
-                count, last_line = count + 1, line
+                count += 1
+                last_line = line
             if count > 0 and parse_record(last_line) is None:  # half-written
                 count -= 1
             wanted_indexes = {*spread_indexes(count, maximum)}
@@ -75,45 +77,46 @@ class FollowedFile:
     """Number of last lines with which reading begins; None for all lines."""
 
 
-def rewind_if_replaced_(tail: FollowedFile) -> bool:
+def rewind_if_replaced_(followed: FollowedFile) -> bool:
     """Return whether the file was replaced or became shorter; if so, let the next read begin at its first line."""
     try:
-        status = tail.path.stat()
+        status = followed.path.stat()
+        inode, size = status.st_ino, status.st_size
     except FileNotFoundError:
-        status = os.stat_result((0,) * 10)  # of no bytes and no inode, so that a file that is gone counts as replaced
-    is_replaced = tail.read_bytes > 0 and (status.st_ino != tail.inode or status.st_size < tail.read_bytes)
+        inode, size = 0, 0  # so that a file that is gone counts as replaced
+    is_replaced = followed.read_bytes > 0 and (inode != followed.inode or size < followed.read_bytes)
     if is_replaced:
-        tail.read_bytes = 0
-    tail.inode = status.st_ino
+        followed.read_bytes = 0
+    followed.inode = inode
     return is_replaced
 
 
-def read_appended_records_(tail: FollowedFile) -> Iterator[Record]:
+def read_appended_records_(followed: FollowedFile) -> Iterator[Record]:
     """Yield the records of whole lines that were added since the last call; nothing if there is no such file yet.
 
     Raises:
         RunError: the file cannot be read, or a line before the last is damaged.
     """
     try:
-        with open_regular(tail.path, follow_links=False) as file:
-            if not tail.read_bytes and tail.last_lines is not None:
-                tail.read_bytes = last_lines_start(file, tail.last_lines)
-            file.seek(tail.read_bytes)
+        with open_regular(followed.path, follow_links=False) as file:
+            if not followed.read_bytes and followed.last_lines is not None:
+                followed.read_bytes = last_lines_start(file, followed.last_lines)
+            file.seek(followed.read_bytes)
             last_was_damaged = False
             for line in bounded_lines(file):
                 # A damaged line is an error only if another line follows, as the last line may still be being written.
                 if last_was_damaged:
-                    raise _bad_line_error(tail.path)
+                    raise _bad_line_error(followed.path)
                 if (record := parse_record(line)) is None:
                     last_was_damaged = True
                     continue
                 # Before the yield, so that a caller that stops does not get the line again.
-                tail.read_bytes += len(line)
+                followed.read_bytes += len(line)
                 yield record
     except FileNotFoundError:
         return
     except OSError as error:
-        raise unreadable_error(tail.path, error) from error
+        raise unreadable_error(followed.path, error) from error
 
 
 def _parse_whole_line(path: Path, line: bytes) -> Record:

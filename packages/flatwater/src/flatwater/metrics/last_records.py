@@ -48,6 +48,7 @@ def last_lines_start(file: BufferedReader, lines: int) -> int:
     Raises:
         OSError: a line is longer than `MAXIMUM_LINE`.
     """
+    # Blocks are read from the end backwards, and their line breaks counted; `position` is the offset of the last block.
     size = position = file.seek(0, os.SEEK_END)
     line_breaks_left = lines + 1  # one more: the line break before these lines
     while position > 0:
@@ -96,13 +97,16 @@ def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
     # expression takes a bounded time for each byte of a hostile line.
     pattern = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
     overlap = len(key) + MAXIMUM_DIGITS  # blocks overlap, so that no number is cut in two
-    position = size = end
+    position = size = end  # `position` is the offset of the last block that was read
     while position > 0 and size - position < MAXIMUM_SEARCH_BYTES:
         step = min(FIRST_BLOCK_BYTES if position == size else BLOCK_BYTES, position)
         position -= step
         file.seek(position)
         block = file.read(min(step + overlap, size - position))
-        numbers = [float(number) for number in pattern.findall(block)] if key in block else []
-        if finite := [number for number in numbers if isfinite(number)]:
-            return finite[-1]
+        if key not in block:
+            continue
+        numbers = [float(number) for number in pattern.findall(block)]
+        finite_numbers = [number for number in numbers if isfinite(number)]
+        if finite_numbers:
+            return finite_numbers[-1]
     return None

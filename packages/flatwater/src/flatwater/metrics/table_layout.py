@@ -68,17 +68,21 @@ def group_line(columns: Sequence[Column]) -> str:
     """Return the header's upper line: each group's name above the first of its columns."""
     line = " " * ROUND_WIDTH
     for index, column in enumerate(columns):
-        is_first = column.group and (index == 0 or columns[index - 1].group != column.group)
-        if is_first:
-            width = sum(other.width for other in columns if other.group == column.group)
-            name = f" {column.group} "
-            # The first character of `width` is a space before the group. Dashes need a place on each side of the name.
-            has_room = len(name) + 2 <= width - 1
-            line += " " + (name.center(width - 1, "-") if has_room else name.strip().rjust(width - 1))
-        # A later column of a group adds nothing: the name spans the whole group.
-        elif not column.group:
+        if not column.group:
             line += " " * column.width
+        elif index == 0 or columns[index - 1].group != column.group:  # the first column of a group
+            width = sum(other.width for other in columns if other.group == column.group)
+            line += _group_title(column.group, width)
+        # A later column of a group adds nothing: the title spans the whole group.
     return line.rstrip()
+
+
+def _group_title(group: str, width: int) -> str:
+    """Return the title of neighbouring columns of this width together: ` ---- name ----`, or the name if it is long."""
+    name = f" {group} "
+    # The first character is a space before the group. Dashes need a place on each side of the name.
+    has_room = len(name) + 2 <= width - 1
+    return " " + (name.center(width - 1, "-") if has_room else group.rjust(width - 1))
 
 
 def title_line(columns: Sequence[Column], short_title: str) -> str:

@@ -74,7 +74,7 @@ class RunConfig:
     of it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
     start_over_budget: bool = False
     """Start although the plan does not fit: the run then stops when it comes to its budget."""
-    trackers: tuple[Annotated[str, Code(trains=True)], ...] = ("tensorboard",)
+    trackers: tuple[Annotated[str, Code(training_only=True)], ...] = ("tensorboard",)
     """Trackers that also get each round's numbers: `tensorboard`, `wandb`, package.module:Class of your own, several or
     none. If one fails or hangs, the run says so once and goes on."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
@@ -91,10 +91,10 @@ class RunConfig:
 
     tag: tuple[str, ...] = ()
     """Words by which `flatwater runs --tag` finds the run again."""
-    on_round: Annotated[str | None, Code(trains=True)] = None
+    on_round: Annotated[str | None, Code(training_only=True)] = None
     """Function of yours that hears of each round, as package.module:function: its argument has the round's numbers, and
     `log(name, value)` adds one of your own to them. Left out: none."""
-    on_event: Annotated[str | None, Code(whole=True, trains=True)] = None
+    on_event: Annotated[str | None, Code(every_value=True, training_only=True)] = None
     """Command that gets a JSON object on stdin at the run's end or failure, at an alarm, a finding, or the budget; it
     has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
 
@@ -148,7 +148,7 @@ class EpisodesRunConfig(RunConfig):
     total_steps: OptionalNumber = 0
     """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`
     says. 0 leaves it to `rounds`."""
-    on_episode: Annotated[str | None, Code(trains=True)] = None
+    on_episode: Annotated[str | None, Code(training_only=True)] = None
     """Function of yours that hears of each finished episode of training, as package.module:function: its argument has
     the episode's returns, length, seed and last info; of what it gives `log(name, value)` each round has the mean. Left
     out: none."""
@@ -208,7 +208,7 @@ class WorkersRunConfig(RunConfig):
     workers: Workers = 1
     """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
     start. Any number gives the same run. More processes than tiles of members have nothing to do."""
-    cluster: Annotated[str | None, Code(whole=True, trains=True)] = None
+    cluster: Annotated[str | None, Code(every_value=True, training_only=True)] = None
     """Ray cluster whose machines the workers compute on: auto for the cluster that this machine belongs to, or its
     address. Needs the extra `ray`. Left out: this machine."""
     any_machine: bool = False

@@ -92,9 +92,11 @@ def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a
     commands for events are left out, as they change no number.
     """
     named_codes = find_named_code(type(config), to_mapping(config))
-    # Without a module: a command. `declared.trains`: a tracker, a callback or a command, which no evaluation uses.
+    # Without a module: a command. No evaluation uses what is `training_only`: a tracker, a callback or a command.
     return {
-        code.value: dict(text_hashes(code.module)) for code in named_codes if code.module and not code.declared.trains
+        code.value: dict(text_hashes(code.module))
+        for code in named_codes
+        if code.module and not code.declared.training_only
     }
 
 

@@ -62,7 +62,7 @@ def request_permit(
     named_codes = [
         code
         for code in list_named_code(settings, source)
-        if (trains or not code.declared.trains) and code.setting not in replaced_names
+        if (trains or not code.declared.training_only) and code.setting not in replaced_names
     ]
     # Refused even with --trust: code in a run's folder may have been sent with the folder.
     _refuse_code_in_runs(named_codes, source, folder)

@@ -30,6 +30,7 @@ STDERR_BYTES = 300
 """Number of last bytes of the command's stderr that are read."""
 
 _QUOTED_TEXT = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
+"""Text in quotes, or a character behind a backslash, which a shell takes as it is: `'a|b'`, `"a > b"`, `\\;`."""
 _SHELL_OPERATOR = re.compile(r"(?:^|(?<=\s))\d?[<>|&;]+|[|&;]+(?=\s|$)")
 """A pipe, redirection or end of a command at either end of a word: `>> log`, `| mail`, `2>&1`, `ls;`."""
 
@@ -56,7 +57,8 @@ def check_command(command: str | None, setting_name: str = "on_event") -> None:
         raise ConfigError(
             f"{setting_name} = {short_repr(command)}: names no program. Give a command, or leave it out"
         ) from empty_error
-    if operator := _SHELL_OPERATOR.search(_QUOTED_TEXT.sub("", command)):
+    unquoted_text = _QUOTED_TEXT.sub("", command)
+    if operator := _SHELL_OPERATOR.search(unquoted_text):
         raise ConfigError(
             f"{setting_name} = {short_repr(command)}: `{operator[0]}` is for a shell, and the command gets none. "
             "Give the command as sh -c '...', or quote the character"

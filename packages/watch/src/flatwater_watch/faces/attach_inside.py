@@ -18,7 +18,7 @@ from typing import Any
 
 from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import FlatwaterError, until_interrupted
-from flatwater_watch.faces.runner_folder import read_notes, read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.runner_folder import read_notes, read_sentences, read_summaries, watch_folder
 from flatwater_watch.faces.summary_masking import masked_summary
 from flatwater_watch.meters.proc import process_command, process_owner, read_kib_counters
 
@@ -97,13 +97,13 @@ def watch_inside(
         # The watch in the process reads the address at its end, and unmaps the page.
         (runner_folder / runner_protocol.MAPPED_PAGE_FILE).write_text(str(page_address))
 
-        def read_summaries() -> list[dict[str, Any]]:
-            return [masked_summary(summary, command_words) for summary in read_spools(process_folder)]
+        def masked_summaries() -> list[dict[str, Any]]:
+            return [masked_summary(summary, command_words) for summary in read_summaries(process_folder)]
 
         def report_progress(elapsed_seconds: float) -> None:
             on_reading(elapsed_seconds / seconds)
             if reports is not None:
-                reports.report_if_due(elapsed_seconds, read_summaries)
+                reports.report_if_due(elapsed_seconds, masked_summaries)
 
         summary = _watch_until_end(pid, runner_folder, process_folder, seconds, report_progress)
     # The watch has ended, and the program goes on.
@@ -143,6 +143,8 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
 def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: int | None) -> int:
     """Map a page with a line of Python into the process, have it called, and return the page's address.
 
+    The line executes a file with `_SCRIPT`, which begins the watch. Both lie in the runner's folder.
+
     Raises:
         CannotEnterError: there is no gdb, or it could not enter the process or have the line called.
     """
@@ -158,16 +160,16 @@ def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: i
     if limit is not None:
         variables[runner_protocol.LIMIT] = str(limit)
     _try_gdb(gdb)  # first on a process of our own, as an old gdb ends the process that it enters
-    script, line = runner_folder / "enter.py", runner_folder / "line"
-    script.write_text(
+    script_file, line_file = runner_folder / "enter.py", runner_folder / "line"
+    script_file.write_text(
         _SCRIPT.format(variables=variables, package=str(package), fault=str(process_folder / "enter.fault"))
     )
-    line.write_bytes(_PYTHON_LINE.format(script=str(script)).encode() + b"\0")
-    script.chmod(0o644)  # another user's process reads it
+    line_file.write_bytes(_PYTHON_LINE.format(script=str(script_file)).encode() + b"\0")
+    script_file.chmod(0o644)  # another user's process reads it
     # Map a page, copy the file `line` into it, print its address, and queue the call `PyRun_SimpleString(page)`.
     commands = [
         f"set $page = {_MMAP_EXPRESSION}(0, {runner_protocol.PAGE_BYTES}, {_READ_WRITE}, {_PRIVATE_ANONYMOUS}, -1, 0)",
-        f"restore {line} binary $page",
+        f"restore {line_file} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
     ]
@@ -249,17 +251,17 @@ def _watch_until_end(
             _check_began(process_folder, elapsed_seconds)
     (runner_folder / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
     deadline = time.monotonic() + ANSWER_SECONDS
-    while (
-        time.monotonic() < deadline
-        and _is_alive(pid)
-        and not any(summary.get("ended") for summary in read_spools(process_folder))
-    ):
+    while time.monotonic() < deadline and _is_alive(pid) and not _has_final_summary(process_folder):
         time.sleep(POLL_SECONDS / 5)  # shorter, as it ends within a tick or two
     _check_began(process_folder, waited_seconds=ANSWER_SECONDS)  # an error if it never began
-    summaries = read_spools(process_folder)
+    summaries = read_summaries(process_folder)
     if not summaries:
         raise CannotEnterError("the process ended before it was read")
     return summaries[0]
+
+
+def _has_final_summary(process_folder: Path) -> bool:
+    return any(summary.get("ended") for summary in read_summaries(process_folder))
 
 
 def _check_began(process_folder: Path, waited_seconds: float) -> None:
@@ -274,7 +276,7 @@ def _check_began(process_folder: Path, waited_seconds: float) -> None:
     if waited_seconds < ANSWER_SECONDS:
         return
     # Its claim is there while the process is watched, its summary afterwards too: without both, nothing has begun.
-    if not read_notes(process_folder, runner_protocol.CLAIM) and not read_spools(process_folder):
+    if not read_notes(process_folder, runner_protocol.CLAIM) and not read_summaries(process_folder):
         raise CannotEnterError(
             f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. "
             "Try again when it works"

@@ -41,7 +41,7 @@ INSIDE_ADVICE = f"Start it again under `{WATCH_COMMAND} -- COMMAND`, which says 
 
 
 _CounterHistory = dict[str, Series]
-"""Bytes of each counter of `COUNTER_KINDS`, and of `VmRSS`, the resident bytes, by time in seconds."""
+"""Bytes of each counter of `COUNTER_KINDS`, and of `VmRSS`, the resident bytes; the steps of a series are seconds."""
 
 
 def watch_outside(
@@ -117,22 +117,36 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
     """Find the counters that grow steadily.
 
     Returns:
-        The evidence for each of them; and the bytes that they gained since the first reading, without those of workers.
+        The evidence on each of these counters; and the bytes that they gained since the first reading, without workers.
     """
     causes = list[Evidence]()
     explained_bytes = 0.0
     for name, (verdict, owner, content) in COUNTER_KINDS.items():
         series = history[name]
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
-        if drift is not None:
-            advice = INSIDE_ADVICE if verdict == "native" else None
-            cause_share = growth_share(drift.per_step, growth)
-            causes.append(
-                Evidence(verdict=verdict, owner=owner, drift=drift, share=cause_share, what=content, advice=advice)
-            )
-            if name != "workers":  # their bytes are not in the process's resident memory
-                explained_bytes += max(0.0, series.values[-1] - series.values[0])
+        if drift is None:  # the counter does not grow steadily
+            continue
+        advice = INSIDE_ADVICE if verdict == "native" else None
+        cause_share = growth_share(drift.per_step, growth)
+        causes.append(
+            Evidence(verdict=verdict, owner=owner, drift=drift, share=cause_share, what=content, advice=advice)
+        )
+        if name != "workers":  # their bytes are not in the process's resident memory
+            explained_bytes += max(0.0, series.values[-1] - series.values[0])
     return causes, explained_bytes
+
+
+def _judge_outcome(unexplained_bytes: int, *, has_causes: bool) -> Outcome:
+    """Return the outcome: whether memory grows, with known facts and advice if bytes are left without a cause."""
+    needs_explanation = unexplained_bytes >= ENDING.open_bytes
+    state: State = "flat"
+    if has_causes:
+        state = "grows"
+    elif needs_explanation:
+        state = "unexplained"
+    if not needs_explanation:
+        return Outcome(state)
+    return Outcome(state, bytes=unexplained_bytes, known=UNSEEN_OUTSIDE, next=(INSIDE_ADVICE,))
 
 
 def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
@@ -148,11 +162,6 @@ def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]
     # Growth that is not material needs no cause, and counts as explained.
     explained_share = min(1.0, explained_bytes / grown_bytes) if grown_bytes > DRIFT.least_bytes else 1.0
     unexplained_bytes = round((1 - explained_share) * grown_bytes)
-    is_open = unexplained_bytes >= ENDING.open_bytes
-    state: State = "grows" if causes else "unexplained" if is_open else "flat"
-    outcome = Outcome(state)
-    if is_open:
-        outcome = Outcome(state, bytes=unexplained_bytes, known=UNSEEN_OUTSIDE, next=(INSIDE_ADVICE,))
     # A step is a second, and a second is the unit of the report.
     scale = Scale("second", per_unit=1.0, step=growth.step, units=growth.step, steps_per_second=1.0, now=time.time())
     findings = make_findings(select_causes(causes), growth, limit_step(causes, growth), scale=scale)
@@ -164,7 +173,7 @@ def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]
         "resident_bytes": resident_now,
         "resident_growth_bytes": grown_bytes,
         "explained_share": round(explained_share, 4),
-        "outcome": outcome.to_json(),
+        "outcome": _judge_outcome(unexplained_bytes, has_causes=bool(causes)).to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},  # the watch is in another process
         "processes": 1,
         "findings": [finding.to_json() for finding in findings],

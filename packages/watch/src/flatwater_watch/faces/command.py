@@ -98,8 +98,9 @@ class WatchCommand:
         """Read the options up to `--` or the first word that is no option; the words after it are the command."""
         words, command = split_options(options)
         # `split_options` gives a bare --json the value `-`. If the command follows it at once, the command's first word
-        # may be meant as its file, though the name lacks .json. By index: the user's last word before the command.
-        follows_bare_json = words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
+        # may be meant as its file, though the name lacks .json.
+        words_before_command = options[: len(options) - len(command)]
+        follows_bare_json = words[-1:] == ["-"] and words_before_command[-1] == "--json"
         if command and follows_bare_json:
             check_is_command(command[0])
         watch_command = read_plain(WatchCommand, words)
@@ -159,9 +160,10 @@ class WatchCommand:
 
     @contextmanager
     def _finding_notices(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-        """Yield a function that tells of new findings of a summary; None without --live and --on-finding.
+        """Yield a function that reports the new findings of a summary; None without --live and --on-finding.
 
-        It prints their headlines, and runs the command of --on-finding; the end of the block waits for the command.
+        With --live it prints their headlines, and it runs the command of --on-finding; the end of the block waits for
+        the command.
         """
         command_text = (self.on_finding or "").strip()
         if not self.live and not command_text:
@@ -175,15 +177,17 @@ class WatchCommand:
         reported_keys = set[tuple[str, str]]()
 
         def notify(summary: dict[str, Any]) -> None:
-            """Tell of the findings that no earlier summary had, by verdict and owner."""
+            """Report the findings that no earlier summary had, by verdict and owner."""
             for record in summary["findings"]:
-                if (record["verdict"], record["owner"]) not in reported_keys:
-                    reported_keys.add((record["verdict"], record["owner"]))
-                    text = brief_text(Finding.from_json(record))
-                    if self.live:
-                        say("\n".join(wrap_text("flatwater: ", text, "  ")))
-                    if command is not None:
-                        command.on_event(Event("finding", text, {"program": summary["program"], **record}))
+                key = record["verdict"], record["owner"]
+                if key in reported_keys:
+                    continue
+                reported_keys.add(key)
+                text = brief_text(Finding.from_json(record))
+                if self.live:
+                    say("\n".join(wrap_text("flatwater: ", text, "  ")))
+                if command is not None:
+                    command.on_event(Event("finding", text, {"program": summary["program"], **record}))
 
         try:
             yield notify
@@ -193,6 +197,9 @@ class WatchCommand:
 
     def _make_reports(self, notify: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
         """Make the reports for --every, --live and --on-finding; return None if none of them is given.
+
+        Args:
+            notify: function of `_finding_notices`, for --live and --on-finding; None if neither is given.
 
         Raises:
             ConfigError: --every is not a length of time, or --out is given without it.
@@ -207,15 +214,15 @@ class WatchCommand:
             return None if notify is None else PeriodicReports(FINDING_SECONDS, notify)
         reported_keys = set[tuple[str, str]]()
         every = max(1.0, parse_duration(self.every, "--every"))  # seconds from report to report
-        report = PeriodicReports(every, lambda summary: self._write_report(summary, reported_keys))
+        reports = PeriodicReports(every, lambda summary: self._write_report(summary, reported_keys))
         if notify is None:
-            return report
+            return reports
         began = monotonic()
 
         def notify_and_report(summary: dict[str, Any]) -> None:
             """Notify at each call, every few seconds; report only at the interval of --every."""
             notify(summary)
-            report.report_if_due(monotonic() - began, lambda: [summary])
+            reports.report_if_due(monotonic() - began, lambda: [summary])
 
         return PeriodicReports(min(every, FINDING_SECONDS), notify_and_report)
 
@@ -259,20 +266,22 @@ class WatchCommand:
         written_files = [str(LAST_RESULT)] if keep and _save_last_result(text) else []
         for line in terminal_lines(summary, earlier_result):
             say(line)
+        # Functions make the contents, as making the page is slow and may fail.
         outputs: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
             (self.json, lambda: text, WATCH_RESULT),
             (self.html, lambda: _page_html(summary), PAGE_OUTPUT),
         ]
-        for path, content, kind in outputs:
-            if path is None or path == "-":
+        for path, make_content, kind in outputs:
+            if path is None or path == "-":  # "-" is stdout, which is written last
                 continue
             try:
-                written_files.append(str(write_output(Path(path), content().encode(errors="replace"), kind)))
+                content = make_content().encode(errors="replace")
+                written_files.append(str(write_output(Path(path), content, kind)))
             except FlatwaterError as error:  # not raised, as the exit code is the program's
                 say(f"not written: {error}")
         if written_files:
             say(f"kept in {', '.join(written_files)}")
-        if self.json == "-":  # last of all, as stdout may be full
+        if self.json == "-":  # as stdout may be full
             sys.stdout.write(text)
 
 
@@ -296,6 +305,7 @@ def fail_option_applies(summary: dict[str, Any]) -> bool:
 
 
 def _page_html(summary: dict[str, Any]) -> str:
+    """Return the result as a web page."""
     from datetime import datetime
 
     from flatwater_watch.faces.page import watch_page
@@ -356,7 +366,8 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
             option_words.append("-")
         elif words:
             option_words.append(words.pop(0))  # its value
-    return option_words, words[1:] if words[:1] == ["--"] else words
+    command = words[1:] if words[:1] == ["--"] else words
+    return option_words, command
 
 
 def check_is_command(word: str) -> None:
@@ -403,7 +414,8 @@ def json_text(summary: dict[str, Any]) -> str:
     """Return the result as indented JSON, with each list of numbers on one line."""
     import json
 
-    # Line breaks in texts are escaped by JSON, so the pattern matches brackets of lists alone.
+    # A list that holds neither texts nor other values in brackets, such as `[\n 1,\n 2\n]`. Line breaks in texts are
+    # escaped by JSON, so the pattern finds none there.
     return re.sub(r'\[\n[^\[\]{}"]*\]', _numbers_on_one_line, json.dumps(summary, indent=1)) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 No signal handler is set, so it works in notebooks and together with other tools. The callbacks for other people's
 trainers open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner
-does.
+does. A boundary is a point at which a program has done one unit of its work, such as an optimizer step.
 """
 
 import sys
@@ -128,7 +128,7 @@ class Watch:
     def _start_process_watch(self) -> ProcessWatch:
         """Make the watch of this process; without a unit, hooks and a timer call its `step` and `tick`."""
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
-        watch.name_cause = evidence_with_cell_names
+        watch.name_cause = evidence_with_cell_names  # in a notebook, findings name cells instead of files
         if self._unit is None:
             watch.boundaries.attach_counters_(hook_steps(watch.step))
             # Where no reading may be taken, as in an import, a tick only suspends a trace, as tracing slows imports.
@@ -190,7 +190,7 @@ class Watch:
         process, findings = self._process_watch, list[Finding]()
         if process is not None:
             if self._unit is None:
-                # First of all: no boundary and no tick may begin a reading while the watch concludes.
+                # First of all: no boundary and no tick may begin a reading while the last findings are made.
                 set_listener(None)  # the counters of boundaries report to nobody
                 self._tick_guard.has_ended = True
             findings = self._guarded_findings(process.find_final_findings_)
@@ -212,14 +212,16 @@ class Watch:
         _print_to_stderr(terminal_lines(self.summary(), printed_keys=self._printed_keys if in_notebook() else ()))
 
     def _make_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
-        """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults."""
+        """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults.
+
+        `findings` are the final findings; None takes the findings so far.
+        """
         process = self._process_watch
-        # If there are no final findings, perhaps as the watch failed to find them, the findings so far are reported.
-        summary: dict[str, Any] | None = (
-            None
-            if process is None
-            else self._reading_guard.run_or_default(None, run_untraced, process.summary, findings or self.findings())
-        )
+        summary: dict[str, Any] | None = None
+        if process is not None:
+            # Without final findings, perhaps as the watch failed to find them, the findings so far are reported.
+            reported_findings = findings or self.findings()
+            summary = self._reading_guard.run_or_default(None, run_untraced, process.summary, reported_findings)
         if process is None or summary is None:
             return masked_summary(spool.unwatched_summary("", "") | {"unseen": self._faults()}, sys.argv)
         # The steps so far, as the last reading, which the summary is made of, may be some steps ago.
@@ -235,26 +237,26 @@ class Watch:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
     def _print_new_findings(self, process: ProcessWatch) -> None:
+        """Print the findings that were not printed before, and set the time of the next search by this one's cost."""
         began = monotonic()
-        # A merged finding has a key for each of its parts, and is not new if one of them was printed alone before.
-        keyed_findings = [
-            (finding, {(finding.verdict, owner) for owner in (finding.owner, *finding.parts)})
-            for finding in self.findings()
-        ]
-        new_findings = [finding for finding, keys in keyed_findings if not keys & self._printed_keys]
-        self._printed_keys |= {key for _, keys in keyed_findings for key in keys}
+        new_findings = list[Finding]()
+        new_keys = set[tuple[str, str]]()
+        for finding in self.findings():
+            # A merged finding has a key for each of its parts, and is not new if one of them was printed alone before.
+            keys = {(finding.verdict, owner) for owner in (finding.owner, *finding.parts)}
+            new_keys |= keys
+            if not keys & self._printed_keys:
+                new_findings.append(finding)
+        self._printed_keys |= new_keys
         end = monotonic()
         self._next_search_time = end + max(MINIMUM_SEARCH_GAP_SECONDS, (end - began) / SEARCH_TIME_SHARE)
         if new_findings:
-            _print_to_stderr(
-                [
-                    f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:",
-                    *_finding_lines(new_findings),
-                ]
-            )
+            steps = process.boundaries.counts.get(str(self._unit), 0)
+            _print_to_stderr([f"flatwater, {self._unit} {steps}:", *_finding_lines(new_findings)])
 
 
 def _finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """Return the lines of the first findings, at most `OWNING.maximum_printed_findings` of them."""
     return [line for finding in findings[: OWNING.maximum_printed_findings] for line in finding_lines(finding)]
 
 

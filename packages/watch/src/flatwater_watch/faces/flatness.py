@@ -2,14 +2,17 @@
 
 Memory is the resident bytes without mapped files and without memory that the allocator has freed and keeps, always
 after a garbage collection: bytes that a collection frees are not held, nor are holes that temporaries leave behind.
+
+A census lists the containers that the program reaches by name, with their bytes; an owner is a container that has grown
+between two censuses. A round is one run of the code.
 """
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_arrays_, planned_by_path, touched_by_path_
-from flatwater_watch.diagnose.evidence import leaf_evidence, owner_evidence, unowned_evidence
+from flatwater_watch.diagnose.evidence import Evidence, leaf_evidence, owner_evidence, unowned_evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.diagnose.judge import make_reportable_findings
@@ -109,6 +112,9 @@ def run_flatness_test(
 ) -> str | None:
     """Run the code as planned; return None if memory is flat, else a text of several lines on the growth.
 
+    After the warm-up, memory is measured at the beginning, halfway, and before the last `FLAT.traced_rounds` rounds.
+    If it has grown by then, these rounds are traced, to find the lines that allocate; else they are measured too.
+
     Args:
         run: the code; its exceptions are not caught.
         plan: plan from `flat_plan`.
@@ -116,20 +122,19 @@ def run_flatness_test(
             owners.
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
-    untraced_rounds = plan.rounds - FLAT.traced_rounds
+    last_untraced_round = plan.rounds - FLAT.traced_rounds
     # The warm-up, of which neither the series nor the memory at its start is used.
     _run_rounds(run, _MemoryPoint(rounds=0, held_bytes=0), last_round=plan.warmup, series=Series())
     baseline = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the census, which keeps memory of its own
-    half_way = (plan.warmup + untraced_rounds) // 2
-    middle = _run_rounds(run, start, last_round=half_way, series=series)
-    end = _run_rounds(run, middle, last_round=untraced_rounds, series=series)
-    is_suspicious = _memory_grows(start, middle, end, plan)
-    # The last rounds are traced only if memory has grown until then, as tracing slows the code down.
-    if is_suspicious:
+    halfway_round = (plan.warmup + last_untraced_round) // 2
+    middle = _run_rounds(run, start, last_round=halfway_round, series=series)
+    end = _run_rounds(run, middle, last_round=last_untraced_round, series=series)
+    has_grown = _memory_grows(start, middle, end, plan)
+    if has_grown:  # else nothing is traced, as tracing slows the code down
         tracer.start()
     try:
-        if is_suspicious:
+        if has_grown:
             for _ in range(FLAT.traced_rounds):
                 run()
         else:
@@ -180,7 +185,7 @@ def run_repeated_growth_test(
 
 
 def _run_rounds(run: Callable[[], object], start: _MemoryPoint, last_round: int, series: Series) -> _MemoryPoint:
-    """Run the code up to a round, and add the used bytes after each round to the series.
+    """Run the code from the round after `start` up to `last_round`; add the used bytes after each round to the series.
 
     Returns:
         The memory after the last round, without garbage.
@@ -198,10 +203,14 @@ def _measure_memory(rounds: int) -> _MemoryPoint:
 
 
 def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
-    """Return whether memory grew by more than is allowed in these rounds, and still grows."""
+    """Return whether memory grew from `start` to `end` by more than is allowed, and still grew after the middle.
+
+    The allowed bytes of the plan are for all measured rounds, so fewer rounds are allowed their part of them.
+    """
     gain = end.held_bytes - start.held_bytes
+    late_gain = end.held_bytes - middle.held_bytes
     allowed_gain = plan.allowed_bytes * (end.rounds - start.rounds) / plan.measured_rounds
-    return gain > allowed_gain and end.held_bytes - middle.held_bytes >= FLAT.minimum_late_share * gain
+    return gain > allowed_gain and late_gain >= FLAT.minimum_late_share * gain
 
 
 def _take_baseline(roots: Roots) -> _Baseline:
@@ -214,7 +223,16 @@ def _take_baseline(roots: Roots) -> _Baseline:
 def _find_growth(
     baseline: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
-    """Find the owners of the growth: containers, arrays that are filled for the first time, and native code."""
+    """Find the owners of the growth: containers, arrays that are filled for the first time, and native code.
+
+    Args:
+        baseline: state after the warm-up, with which the state now is compared.
+        tracer: tracer of the last rounds, which knows the lines that made objects.
+        roots: names at which censuses begin.
+        plan: plan of the test.
+        rate: growth in bytes per round.
+        series: used bytes by round.
+    """
     slope = robust_slope(series.steps, series.values)
     # The interval is that of the readings of all rounds, widened so that it has the rate between the two ends.
     process_slope = Slope(per_step=rate, low=min(rate, slope.low), high=max(rate, slope.high))
@@ -226,18 +244,23 @@ def _find_growth(
         causes.append(
             owner_evidence(owner, steps=plan.measured_rounds, growth=growth, drift=process_slope, made_at=line)
         )
-    final_sizes = planned_by_path(baseline.filling_arrays)
-    for path, size in touched_by_path_(baseline.filling_arrays).items():
-        earlier_size = baseline.touched_bytes.get(path, size)  # no gain without an earlier size
-        touched_rate = (size - earlier_size) / plan.measured_rounds
-        if touched_rate > 0:
-            drift = Slope(per_step=touched_rate, low=touched_rate, high=touched_rate)
-            causes.append(leaf_evidence(path, size, final_sizes[path], drift=drift, growth=growth))
-    # Growth that these leave unexplained is of native code.
+    causes += _filling_array_causes(baseline, plan.measured_rounds, growth)
+    # Growth that containers and arrays leave unexplained is of native code.
     explained_rate = sum(cause.drift.per_step for cause in causes)
     if explained_rate < OWNING.explained_share * rate:
         causes.append(unowned_evidence("native", process_slope.unexplained_part(explained_rate), growth))
     return make_reportable_findings(causes, growth)
+
+
+def _filling_array_causes(baseline: _Baseline, rounds: int, growth: Growth) -> Iterator[Evidence]:
+    """Yield the evidence on each large array of which more is in memory than at the baseline, `rounds` rounds ago."""
+    final_sizes = planned_by_path(baseline.filling_arrays)
+    for path, size in touched_by_path_(baseline.filling_arrays).items():
+        earlier_size = baseline.touched_bytes.get(path, size)  # no gain without an earlier size
+        rate = (size - earlier_size) / rounds
+        if rate > 0:
+            drift = Slope(per_step=rate, low=rate, high=rate)
+            yield leaf_evidence(path, size, final_sizes[path], drift=drift, growth=growth)
 
 
 def _failure_text(first_line: str, findings: Sequence[Finding]) -> str:

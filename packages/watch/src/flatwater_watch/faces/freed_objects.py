@@ -56,7 +56,8 @@ def expect_freed(obj: object) -> None:
         ) from fault
     frame = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
     caller = f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
-    _expectations[-1].append(ExpectedObject(reference, class_words=kind, caller=caller))
+    running_test_expectations = _expectations[-1]
+    running_test_expectations.append(ExpectedObject(reference, class_words=kind, caller=caller))
 
 
 @contextmanager
@@ -96,6 +97,8 @@ def _survivor_text(expected: ExpectedObject, extra_roots: Sequence[tuple[str, ob
         f"{expected.class_words} is still alive after a garbage collection; {expected.caller} expects it to be freed."
     ]
     # The first line has the label; each reference is indented more than the one that holds it.
-    lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
+    for depth, text in enumerate(chain):
+        label = "held by" if depth == 0 else ""
+        lines.append(f"  {label:8}{'  ' * depth}{text}")
     lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")
     return "\n".join(lines)

@@ -56,7 +56,7 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
     """
     roots = Roots()
     modules = user_modules(roots)
-    # First through instances of the user's classes alone: those of the user's modules.
+    # First only through builtin containers and instances of classes of the user's modules.
     reached_object = _search_chain(
         [*extra_roots, *named_roots(roots)], target, may_open=lambda cls: full_name(cls)[0] in modules
     )
@@ -74,7 +74,13 @@ def _module_globals() -> Iterator[tuple[str, Any]]:
 def _search_chain(
     roots: Iterable[tuple[str, Any]], target: object, may_open: Callable[[type], bool]
 ) -> _ReachedObject | None:
-    """Search the target from the roots; return it with its chain to a root, None if no root reaches it."""
+    """Search the target from the roots; return it with its chain to a root, None if no root reaches it.
+
+    Args:
+        roots: objects with their names, from which the search begins.
+        target: object that is searched.
+        may_open: whether the attributes of a class's instances are followed.
+    """
     # Breadth-first, so the chain found is the shortest. All items of a container are opened, not a sample.
     walk = Walk(sampled_items=sys.maxsize, is_user_class=may_open, maximum_objects=MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
@@ -100,7 +106,10 @@ def _search_chain(
 
 
 def _graph_saves(graph: _ReachedObject, target: object) -> bool:
-    """Return whether a tensor's graph saves the target for backward, which no Python reference shows."""
+    """Return whether an autograd graph, whose holder is its tensor, saves the target for the backward pass.
+
+    No Python reference shows that.
+    """
     return graph.holder is not None and any(tensor is target for tensor in saved_tensors(graph.holder.obj))
 
 
@@ -124,13 +133,19 @@ def _describe_chain(reached_object: _ReachedObject) -> list[str]:
 def _describe_root(name: str) -> str:
     """Describe a root: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
     module, _, variable = name.rpartition(".")
-    # A module has a file; roots that are no variable of a module may have blanks in their names, such as `fixture env`.
     file = (module_namespace(module) or {}).get("__file__")
-    return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
+    # Roots that are no variable of a module may have blanks in their names, such as `fixture env`.
+    if type(file) is not str or " " in name:
+        return name
+    return f"{Path(file).name}, global {variable}"
 
 
 def _describe_hop(name: str, holder: Any, obj: object) -> str:
-    """Describe a hop: `[*]` by the item's number or key, `.<closure of step>.env` as `env, in the closure of step`."""
+    """Describe a reference from a holder to an object.
+
+    The name `[*]` stands for an item, which is described by its number or key; `.<closure of step>.env` is described as
+    `env, in the closure of step`.
+    """
     if name == "[*]":
         return f"[{_item_key(holder, obj)}]"
     # `.<` begins a name that the walk gives to a part which is no attribute.

@@ -39,7 +39,8 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
         except ConfigError as fault:  # IPython shows a UsageError as one line, without a traceback
             raise import_module("IPython.core.error").UsageError(str(fault)) from fault
         try:
-            # A comment in the place of the line with %%watch, so that lines have the numbers that the user sees.
+            # A comment in the place of the line with %%watch, so that lines have the numbers that the user sees; but
+            # another magic, such as %%time, must stay the first line.
             shell.run_cell(cell if cell.startswith("%%") else f"#\n{cell}")
         finally:
             cell_watch.close()

@@ -40,20 +40,20 @@ def evidence_with_cell_names(cause: Evidence) -> Evidence:
     last_cell = len(shell.user_ns["In"]) - 1
     cells = {file: f"In[{min(number, last_cell)}]" for file, number in numbers.items()}
 
-    def name_text(text: str) -> str:
+    def text_with_cells(text: str) -> str:
         for file, cell in cells.items():
             text = text.replace(PurePath(file).name, cell)
         return text
 
-    def name_line(line: AllocationSite | None) -> AllocationSite | None:
-        return None if line is None else replace(line, file=cells.get(line.file, line.file))
+    def site_with_cell(site: AllocationSite | None) -> AllocationSite | None:
+        return None if site is None else replace(site, file=cells.get(site.file, site.file))
 
     contents = cause.newest_contents
-    holders = tuple(name_text(holder).replace(PROGRAM, NOTEBOOK) for holder in contents.holders)
+    holders = tuple(text_with_cells(holder).replace(PROGRAM, NOTEBOOK) for holder in contents.holders)
     return replace(
         cause,
-        owner=name_text(cause.owner).removeprefix(MAIN),
-        contents=CurrentContents(holders, contents.objects, name_text(contents.what)),
-        made_at=name_line(cause.made_at),
-        native_line=name_line(cause.native_line),
+        owner=text_with_cells(cause.owner).removeprefix(MAIN),
+        contents=CurrentContents(holders, contents.objects, text_with_cells(contents.what)),
+        made_at=site_with_cell(cause.made_at),
+        native_line=site_with_cell(cause.native_line),
     )

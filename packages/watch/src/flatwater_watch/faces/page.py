@@ -75,9 +75,9 @@ def _state_badge(watch: WatchResult) -> list[str | Piece]:
     elif code == SIGNAL_EXIT_BASE + signal.SIGINT:
         kind, word = "stopped", "stopped by Ctrl-C"
     else:
-        names = {SIGNAL_EXIT_BASE + number: f"killed by {number.name}" for number in signal.Signals}
-        kind, word = "failed", names.get(code, f"exit code {code}")
-    return [" ", Piece(word, f"state {kind}")]
+        signal_names = {SIGNAL_EXIT_BASE + number: number.name for number in signal.Signals}  # by exit code
+        kind, word = "failed", f"killed by {signal_names[code]}" if code in signal_names else f"exit code {code}"
+    return [" ", Piece(word, f"state {kind}")]  # the second argument are classes of the page's style
 
 
 def _subtitle_texts(watch: WatchResult, name: str) -> Iterator[str | Piece]:
@@ -101,7 +101,7 @@ def _subtitle_texts(watch: WatchResult, name: str) -> Iterator[str | Piece]:
 def _figure_tiles(watch: WatchResult) -> Iterator[Tile]:
     """Yield the tiles at the top of the page: duration, memory, explained share, findings, and the watch's own cost.
 
-    Without a reading, only that of the duration.
+    If nothing was read, only the tile of the duration is yielded.
     """
     if watch.unit == "second":  # the number of steps would be the duration once more
         yield Tile("duration", format_duration(watch.seconds), f"{watch.readings} readings")
@@ -125,7 +125,7 @@ def _figure_tiles(watch: WatchResult) -> Iterator[Tile]:
 
 def _explained_tile(watch: WatchResult) -> Tile:
     """Return the tile with the share of the growth that has a cause; green if that is nearly all."""
-    # Kept: memory that the program has freed and the allocator keeps, and mapped files.
+    # The findings explain a share of the growth; memory that the allocator keeps, and mapped files, the other share.
     findings_share, kept_share = explained_shares(watch.explained, watch.findings)
     note = "of the growth has a cause"
     if watch.findings and kept_share >= MINIMUM_KEPT_SHARE:
@@ -194,7 +194,7 @@ def resident_chart(watch: WatchResult) -> Chart:
     unit, unit_bytes = byte_unit(series.resident)
     drawn_bytes: list[float] = list(series.resident)  # all values, with those of the forecast, for the axis
     step_labels = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
-    x, y = _to_unit(clock_seconds, series.seconds), _to_unit(unit_bytes, drawn_bytes)
+    x, y = _in_unit(series.seconds, clock_seconds), _in_unit(drawn_bytes, unit_bytes)
     marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, hover_text=step_labels)]
     warm_up = format_duration(series.seconds[_warm_up_index(series)])
     warm_up_note = (
@@ -206,7 +206,7 @@ def resident_chart(watch: WatchResult) -> Chart:
         line = _forecast_line(series, end)
         sentences.append(line.sentence)
         drawn_bytes += line.bytes
-        line_x, line_y = _to_unit(clock_seconds, line.seconds), _to_unit(unit_bytes, line.bytes)
+        line_x, line_y = _in_unit(line.seconds, clock_seconds), _in_unit(line.bytes, unit_bytes)
         marks.append(Line(name="forecast", x=line_x, y=line_y, colour="--quiet", width=1.6, dashed=True))
         if line.reaches_limit:  # a level line across the whole picture
             limit_x, limit_y = [series.seconds[0] / clock_seconds, line_x[-1]], [end.bytes / unit_bytes] * 2
@@ -216,7 +216,7 @@ def resident_chart(watch: WatchResult) -> Chart:
         reading=" ".join(sentences),
         marks=marks,
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=_axis_range(_to_unit(unit_bytes, drawn_bytes))),
+        y=Axis(unit=f" {unit}", span=_axis_range(_in_unit(drawn_bytes, unit_bytes))),
         height=360,
     )
 
@@ -224,33 +224,37 @@ def resident_chart(watch: WatchResult) -> Chart:
 def kinds_chart(series: ReadingColumns) -> Chart:
     """Draw the kinds of memory over time: files, in use, freed and kept; each as its change since warm-up."""
     clock, clock_seconds = _clock_unit(series.seconds[-1])
-    freed_column = series.freed or (0,) * len(series.resident)  # bytes that are not known count as in use
-    rows = zip(series.resident, series.files, freed_column, strict=True)
-    in_use = [resident - file_bytes - freed_bytes for resident, file_bytes, freed_bytes in rows]
-    kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
-    if series.freed:  # else the C library does not say which bytes are free
-        kinds += [("freed, kept by the allocator", freed_column, "--owner-7"), ("in use", in_use, "--owner-1")]
-    else:
-        kinds.append(("in use, or freed and kept", in_use, "--owner-1"))
+    kinds = _memory_kinds(series)
     start = _warm_up_index(series)
     changes = {name: [value - values[start] for value in values] for name, values, _ in kinds}
     all_changes = [change for column in changes.values() for change in column]
     unit, unit_bytes = byte_unit([*all_changes, MINIMUM_SPAN_BYTES])
     low, high = min(*all_changes, -MINIMUM_SPAN_BYTES), max(*all_changes, MINIMUM_SPAN_BYTES)
     span = (1 + AXIS_MARGIN_SHARE) * low / unit_bytes, (1 + AXIS_MARGIN_SHARE) * high / unit_bytes
-    x = _to_unit(clock_seconds, series.seconds)
+    x = _in_unit(series.seconds, clock_seconds)
     return Chart(
         title="Which kind of memory grows",
         reading="Each line is a kind's bytes against those at the end of warm-up. In use: objects and native memory; "
         "freed: pages that the program gave back and the allocator keeps; files: pages that the system can take back.",
         marks=[
-            Line(name=name, x=x, y=_to_unit(unit_bytes, changes[name]), colour=colour, form="+,.2f")
+            Line(name=name, x=x, y=_in_unit(changes[name], unit_bytes), colour=colour, form="+,.2f")
             for name, _, colour in kinds
         ],
         x=Axis(unit=f" {clock}"),
         y=Axis(unit=f" {unit}", span=span),
         height=260,
     )
+
+
+def _memory_kinds(series: ReadingColumns) -> list[tuple[str, Sequence[int], str]]:
+    """Return the kinds of memory: the name of each, its bytes by reading, and its colour."""
+    files = "mapped files", series.files, "--owner-2"
+    freed_column = series.freed or (0,) * len(series.resident)  # bytes that are not known count as in use
+    rows = zip(series.resident, series.files, freed_column, strict=True)
+    in_use = [resident - file_bytes - freed_bytes for resident, file_bytes, freed_bytes in rows]
+    if not series.freed:  # the C library does not say which bytes are free
+        return [files, ("in use, or freed and kept", in_use, "--owner-1")]
+    return [files, ("freed, kept by the allocator", freed_column, "--owner-7"), ("in use", in_use, "--owner-1")]
 
 
 class MemoryEnd(NamedTuple):
@@ -265,10 +269,10 @@ class MemoryEnd(NamedTuple):
 
 
 def forecast_memory_end(watch: WatchResult) -> MemoryEnd | None:
-    """Forecast the end of memory from the finding that comes to its limit first.
+    """Forecast when and where memory ends, from the finding that comes to its limit first.
 
-    Findings count in steps, which are turned into seconds at their pace since warm-up. None if no finding has a date,
-    if the pace is not known, or if the limit is reached already.
+    Findings count in steps, which are turned into seconds at their pace since warm-up. None if no finding forecasts
+    its limit, if the pace is not known, or if the limit is reached already.
     """
     ends = [
         (finding.limit_step, finding.limit_bytes)
@@ -331,7 +335,7 @@ def _clock_unit(seconds: float) -> tuple[str, float]:
     return next(units, ("s", 1.0))
 
 
-def _to_unit(unit_size: float, values: Sequence[float]) -> list[float]:
+def _in_unit(values: Sequence[float], unit_size: float) -> list[float]:
     return [value / unit_size for value in values]
 
 

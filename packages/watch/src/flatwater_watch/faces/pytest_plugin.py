@@ -114,10 +114,10 @@ def _repeating_test(test_function: Callable[..., Any], mark: pytest.Mark, item: 
             has_run = True
             test_function(**arguments)
 
-        check = _make_check(mark, item.name)
-        # `program`: an exception of the test itself is raised again, and is no fault of the watch.
+        find_growth = _make_check(mark, item.name)
+        # The guard makes warnings of faults of the watch, and raises exceptions of the test itself (`program`) again.
         guard = Guard(lambda sentence: _warn_user(item, sentence), program=[run.__code__])
-        message = guard.run_or_default(None, lambda: check(run, _named_fixtures(item)))
+        message = guard.run_or_default(None, lambda: find_growth(run, _named_fixtures(item)))  # None: no growth
         if not has_run:  # the watch failed before the first run: the test must still run once
             run()
         if message is not None:
@@ -139,7 +139,7 @@ def _warn_user(item: pytest.Item, sentence: str) -> None:
 
 
 def _make_check(mark: pytest.Mark, name: str) -> Check:
-    """Return the check that a mark asks for, which runs the code; a mark with wrong arguments fails the test."""
+    """Return the check of a mark, which runs the test repeatedly; a mark with wrong arguments fails the test."""
     from flatwater_watch.faces.flatness import check_max_growth, flat_plan, run_flatness_test, run_repeated_growth_test  # noqa: PLC0415  (as above)
 
     try:
@@ -158,16 +158,18 @@ def _make_check(mark: pytest.Mark, name: str) -> Check:
 
 
 def _named_fixtures(item: pytest.Item) -> list[tuple[str, object]]:
-    """Return a test's fixtures and its instance with names, without pytest's objects; none if it is no function.
+    """Return a test's fixtures and its instance, each with a name, but no objects of pytest, which lead everywhere.
 
-    Objects of pytest itself lead everywhere.
+    The list is empty if the test is no function.
     """
     if not isinstance(item, pytest.Function):
         return []
     named_objects = [(f"fixture {name}", value) for name, value in item.funcargs.items()]
-    named_objects += [] if item.instance is None else [("the test's self", item.instance)]
-    return [
-        (name, value)
-        for name, value in named_objects
-        if type(value).__module__.partition(".")[0] not in {"_pytest", "pytest"}
-    ]
+    if item.instance is not None:
+        named_objects.append(("the test's self", item.instance))
+    return [(name, value) for name, value in named_objects if not _is_of_pytest(value)]
+
+
+def _is_of_pytest(value: object) -> bool:
+    package = type(value).__module__.partition(".")[0]
+    return package in {"_pytest", "pytest"}

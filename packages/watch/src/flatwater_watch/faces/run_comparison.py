@@ -22,16 +22,21 @@ NAME_WIDTH, NUMBER_WIDTH = 56, 12
 
 
 def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the comparison of two results as lines of text."""
-    # The bytes by owner at the newest census; results of earlier versions have none.
+    """Yield the comparison of two results as lines of text.
+
+    Args:
+        summary: the JSON of `flatwater watch`.
+        earlier_summary: the same of an earlier run.
+    """
+    # The bytes of each owner, by its path, at the newest count of objects; results of earlier versions have none.
     owners_now, earlier_owners = summary.get("held", {}), earlier_summary.get("held", {})
     yield _table_row("against the run before", "then", "now", "change")
-    for name, earlier, later in (
-        *_memory_kinds(summary, earlier_summary),
-        *_changed_owners(owners_now, earlier_owners),
-    ):
-        sign = "+" if later >= earlier else "-"
-        change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
+    rows = *_memory_kinds(summary, earlier_summary), *_changed_owners(owners_now, earlier_owners)
+    for name, earlier, later in rows:
+        change = "none"
+        if later != earlier:
+            sign = "+" if later >= earlier else "-"
+            change = f"{sign}{short_bytes(abs(later - earlier))}"
         # Two blanks stand before a name, and one behind it. A long name is cut to its end, as paths differ there: with
         # the blanks and the `…`, 4 columns are no part of it.
         label = name if len(name) < NAME_WIDTH - 2 else f"…{name[len(name) - NAME_WIDTH + 4 :]}"
@@ -64,12 +69,14 @@ def _last_value(summary: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401
 def _changed_owners(bytes_now: Mapping[str, int], earlier_bytes: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first.
 
-    None are returned if one of the runs knows no owners.
+    The list is empty if one of the runs knows no owners.
     """
     if not bytes_now or not earlier_bytes:
         return []
-    changes = {owner: bytes_now.get(owner, 0) - earlier_bytes.get(owner, 0) for owner in {*bytes_now, *earlier_bytes}}
-    threshold = max(MINIMUM_BYTES, MINIMUM_SHARE * max((abs(change) for change in changes.values()), default=0))
+    owners = {*bytes_now, *earlier_bytes}
+    changes = {owner: bytes_now.get(owner, 0) - earlier_bytes.get(owner, 0) for owner in owners}
+    largest_change = max(abs(change) for change in changes.values())
+    threshold = max(MINIMUM_BYTES, MINIMUM_SHARE * largest_change)
     shown_owners = [
         owner for owner, change in changes.items() if abs(change) >= threshold and not _is_redundant(owner, changes)
     ]
@@ -87,12 +94,12 @@ def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
         return True
     if not changes[owner]:
         return False
-    inner_owners = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))
-    return any(
-        changes[inner] / changes[owner] >= SAME_CHANGE_SHARE
-        for inner in inner_owners
-        if inner.removeprefix(owner) not in ITEM_SUFFIXES
-    )
+    for inner_owner, inner_change in changes.items():
+        is_below = inner_owner.startswith((f"{owner}.", f"{owner}["))
+        is_items = inner_owner.removeprefix(owner) in ITEM_SUFFIXES  # these are redundant themselves
+        if is_below and not is_items and inner_change / changes[owner] >= SAME_CHANGE_SHARE:
+            return True
+    return False
 
 
 def _finding_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
@@ -101,11 +108,14 @@ def _finding_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any
     earlier = [Finding.from_json(record) for record in earlier_summary["findings"]]
     latest_fingerprints = {finding.fingerprint for finding in latest}
     earlier_fingerprints = {finding.fingerprint for finding in earlier}
-    labelled_findings = [
-        *(("still" if finding.fingerprint in earlier_fingerprints else "new", finding) for finding in latest),
-        *(("gone", finding) for finding in earlier if finding.fingerprint not in latest_fingerprints),
-    ]
-    for word, finding in labelled_findings:
-        yield f"  {word:<6}{finding.fingerprint}  {finding.verdict}: {finding.owner}"[:WIDTH]
+    for finding in latest:
+        yield _finding_row("still" if finding.fingerprint in earlier_fingerprints else "new", finding)
+    for finding in earlier:
+        if finding.fingerprint not in latest_fingerprints:
+            yield _finding_row("gone", finding)
     if not latest and not earlier:
         yield "  nothing grew then, and nothing grows now"
+
+
+def _finding_row(word: str, finding: Finding) -> str:
+    return f"  {word:<6}{finding.fingerprint}  {finding.verdict}: {finding.owner}"[:WIDTH]

@@ -18,7 +18,7 @@ from typing import Any
 from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.command_name import WATCH_COMMAND
-from flatwater_watch.faces.runner_folder import read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.runner_folder import read_sentences, read_summaries, watch_folder
 from flatwater_watch.faces.summary_masking import masked_summary
 
 FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
@@ -51,7 +51,7 @@ def watch_command(
         environment = watched_environment(folder, unit, limit)
 
         def make_summary(code: int | None) -> dict[str, Any]:
-            return collect_summary(read_spools(folder), folder, command, code, limit)
+            return collect_summary(read_summaries(folder), folder, command, code, limit)
 
         code = _run_program(command, environment, reports, lambda: make_summary(code=None))  # None: it still runs
         return code, make_summary(code)
@@ -159,22 +159,31 @@ def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def collect_summary(
-    spools: Sequence[dict[str, Any]], folder: Path, command: list[str], code: int | None, limit: int | None
+    summaries: Sequence[dict[str, Any]], folder: Path, command: list[str], code: int | None, limit: int | None
 ) -> dict[str, Any]:
-    """Collect the summary of the process that was watched longest, with the findings of the workers."""
-    summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
+    """Return the summary of the process that was watched longest, with the findings of the workers.
+
+    Args:
+        summaries: summaries that processes of the command have written, that of the longest watch first.
+        folder: folder with the notes of all processes of the command.
+        command: words of the command.
+        code: exit code of the command; None while it runs.
+        limit: resident bytes at which the program must stop; None if the user gave none.
+    """
+    summary = summaries[0] if summaries else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
     summary.pop("ended_at", None)
     # The watch writes `ended` as it closes: a program that was killed has only the summary of an earlier moment.
-    if not summary.pop("ended", False) and spools and code is not None:
+    if not summary.pop("ended", False) and summaries and code is not None:
         missing_part = "what it did in its last two seconds is missing, in its last ten where it slept"
         summary["unseen"].append(f"the program ended at once: {missing_part}")
+    # Sentences on watches that failed, and on programs whose Python is too old to be watched.
     faults, old_versions = read_sentences(folder, "fault"), read_sentences(folder, "old")
-    if not spools and (faults or old_versions):  # a Python program was seen, but could not be read
+    if not summaries and (faults or old_versions):  # a Python program was seen, but could not be read
         summary["unseen"].clear()
-    if not spools:  # else another program of the command was new enough, and was watched
+    if not summaries:  # else another program of the command was new enough, and was watched
         faults += old_versions
     summary["unseen"] += [*faults, *read_sentences(folder, "unseen")]
-    if workers := read_spools(folder, spool.WORKER):
+    if workers := read_summaries(folder, spool.WORKER):
         from flatwater_watch.faces.worker_findings import add_workers  # noqa: PLC0415  (most programs have none)
 
         summary = add_workers(summary, workers, budget=limit)

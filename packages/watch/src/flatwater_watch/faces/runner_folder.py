@@ -73,9 +73,12 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
 
 
 def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
-    """Return text and time of writing of the notes whose names end with `kind`, by name; none if they are unreadable.
+    """Return the notes whose names end with `kind`, by name; those that cannot be read are left out.
 
     At most `MAXIMUM_NOTES` files are looked at, as another user may have put any number there.
+
+    Returns:
+        Text of each note, and the time at which it was written, in seconds since 1970.
     """
     notes = []
     with suppress(OSError):
@@ -107,11 +110,15 @@ def read_sentences(folder: Path, kind: str) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line.strip()))
 
 
-def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
-    """Return all summaries that the processes of one command left, that of the longest watch first.
+def read_summaries(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
+    """Return the valid summaries that processes of one command left, that of the longest watch first.
+
+    Args:
+        folder: folder with their notes.
+        ending: ending of the notes' names: `PROGRAM` for the command's own processes, `WORKER` for their workers.
 
     Returns:
-        Valid summaries, each with `ended_at`, the time of its file in seconds since 1970.
+        Summaries, each with `ended_at`, the time at which its file was written, in seconds since 1970.
     """
     summaries = []
     if ending == WORKER:

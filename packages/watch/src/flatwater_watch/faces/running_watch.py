@@ -9,7 +9,7 @@ from typing import Any
 
 from flatwater_watch.agent.runner_protocol import FOLDER
 from flatwater_watch.faces.runner import collect_summary
-from flatwater_watch.faces.runner_folder import read_spools
+from flatwater_watch.faces.runner_folder import read_summaries
 from flatwater_watch.meters.proc import parent_pid, process_command
 from flatwater_watch.meters.system_calls import read_text
 
@@ -20,29 +20,32 @@ def read_running_watch(pid: int, limit: int | None = None) -> dict[str, Any] | N
     Nothing enters or stops the process. `pid` may also be the runner's own number.
     """
     with suppress(OSError):  # the process has ended, or is another user's
-        for candidate in _candidates(pid):
+        for candidate in _process_and_children(pid):
             folder = _runner_folder(candidate)
-            if folder is not None and (spools := read_spools(folder)):
-                written_at = time.strftime("%H:%M:%S", time.localtime(spools[0]["ended_at"]))
+            if folder is not None and (summaries := read_summaries(folder)):
+                written_at = time.strftime("%H:%M:%S", time.localtime(summaries[0]["ended_at"]))
                 command = process_command(_first_process(candidate, folder))
-                summary = collect_summary(spools, folder, command, code=None, limit=limit)
+                summary = collect_summary(summaries, folder, command, code=None, limit=limit)
                 unseen = f"what it has done since {written_at}, when its own watch wrote this"
                 return summary | {"unseen": [*summary["unseen"], unseen]}
     return None
 
 
-def _candidates(pid: int) -> Iterator[int]:
-    """Yield a process, and then its children, which not every kernel lists: the child of a runner is watched."""
+def _process_and_children(pid: int) -> Iterator[int]:
+    """Yield a process, and then its children, as the child of a runner is watched; not every kernel lists children."""
     yield pid
     yield from map(int, read_text(f"/proc/{pid}/task/{pid}/children").split())
 
 
 def _first_process(pid: int, folder: Path) -> int:
     """Return the process that the runner of a folder started: `pid`, or the parent that gave `pid` its variables."""
+    first = pid
     with suppress(OSError):  # the parent has ended, or is another user's
-        while _runner_folder(parent := parent_pid(pid)) == folder:
-            pid = parent
-    return pid
+        parent = parent_pid(first)
+        while _runner_folder(parent) == folder:  # the parent runs under the same runner
+            first = parent
+            parent = parent_pid(first)
+    return first
 
 
 def _runner_folder(pid: int) -> Path | None:

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Container, Iterator, Sequence
-from math import inf
 from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_share
@@ -52,9 +51,10 @@ def terminal_lines(
         yield ""
         if (finding.verdict, finding.owner) in printed_keys:
             yield f"{finding.verdict}: {finding.owner}, as above"
+        elif finding is findings[0]:  # the first line of the summary has it in brief
+            yield from lines_below_brief(finding)
         else:
-            # The first line of the summary has the first finding in brief.
-            yield from lines_below_brief(finding) if finding is findings[0] else finding_lines(finding)
+            yield from finding_lines(finding)
     if small_findings:
         yield ""
         yield from textwrap.wrap(_small_findings_row(small_findings), WIDTH, subsequent_indent="  ")
@@ -106,8 +106,8 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
         explained_phrase = f"{findings_share:.0%} found, {kept_share:.0%} freed memory and files"
     growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained_phrase} · "
-    if outcome.state == "settled":
-        growth = ""  # the sentence below has it
+    if outcome.state == "settled":  # growth that has ended, on which the sentence below has the bytes
+        growth = ""
     cost = f"cost {cost_time(summary['cost'], summary['seconds'])}, {format_bytes(summary['cost']['bytes'])}"
     figures = f"{first_words} · {steps}{duration} · {growth}{cost}"
     if not findings:
@@ -118,14 +118,20 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
 def cost_time(cost: dict[str, Any], seconds: float) -> str:
     """Return the CPU time of the watch in words: seconds if it is less than `MINIMUM_SHARE_SECONDS`, else a share.
 
-    The share is of the program's CPU time; for a program that mostly rests, that of the time follows.
+    The share is of the program's CPU time; for a program that mostly rests, the share of the time follows.
+
+    Args:
+        cost: the watch's `cpu_share`, a share of the program's CPU time `cpu_seconds`.
+        seconds: duration of the watch.
     """
-    # Seconds if they are few: in a program that only waits, they would be a large share.
-    program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
-    watch_seconds = inf if program_seconds is None else cost["cpu_share"] * program_seconds  # inf: only as a share
     share_of_cpu = f"{cost['cpu_share']:.1%} CPU"
-    if watch_seconds < MINIMUM_SHARE_SECONDS:
+    program_seconds: float | None = cost.get("cpu_seconds")
+    if program_seconds is None:  # of a process that was watched from outside
+        return share_of_cpu
+    watch_seconds = cost["cpu_share"] * program_seconds
+    if watch_seconds < MINIMUM_SHARE_SECONDS:  # in a program that only waits, they would be a large share
         return f"{watch_seconds:.1f} CPU s"
     # A program that rests leaves its core free: what is felt there is the share of the time.
-    rests = program_seconds is not None and RESTING_RATIO * program_seconds < seconds
-    return f"{share_of_cpu}, {watch_seconds / seconds:.1%} of the time" if rests else share_of_cpu
+    if RESTING_RATIO * program_seconds < seconds:
+        return f"{share_of_cpu}, {watch_seconds / seconds:.1%} of the time"
+    return share_of_cpu

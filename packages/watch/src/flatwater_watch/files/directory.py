@@ -136,8 +136,10 @@ def stray_files(folder: Path, file_name: str = "") -> list[Path]:
     """Return the temporary files that dead writers left in a folder; only those for `file_name` if it is given."""
     if not folder.is_dir():
         return []
-    # The names that `replace_whole` makes: a dot, the file's name, 8 hexadecimal digits and the suffix.
-    pattern = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
+    expression = r"\..*\.tmp"
+    if file_name:  # as `replace_whole` names them, such as `.run.toml.0f9a1c2e.tmp` for `run.toml`
+        expression = rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp"
+    pattern = re.compile(expression, re.DOTALL)
     return [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name) and _is_abandoned(path)]
 
 
@@ -191,7 +193,9 @@ def explain_deleted_folder(held_folder: Path) -> Iterator[None]:
 def current_path(path: Path) -> Path:
     """Return a path by the present name of its folder: `/data/run/log` for `/proc/7/fd/3/log`; else unchanged."""
     match = _HELD_FOLDER.match(str(path))
-    return Path(match[0]).readlink() / path.relative_to(match[0]) if match else path
+    if match is None:
+        return path
+    return Path(match[0]).readlink() / path.relative_to(match[0])
 
 
 def is_same_folder(path: Path, held_folder: Path) -> bool:

@@ -57,7 +57,12 @@ def require_shallow(content: object) -> None:
 
 def _child_containers(content: object) -> list[Any]:
     """Return the dicts and lists that are items of a dict or a list; empty for any other content."""
-    items = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    if isinstance(content, dict):
+        items = list(content.values())
+    elif isinstance(content, list):
+        items = content
+    else:
+        return []
     return [item for item in items if isinstance(item, dict | list)]
 
 

@@ -74,8 +74,9 @@ def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
     required_columns = {*columns}
 
     def has_columns(head: bytes) -> bool:
-        header = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")  # without a UTF-8 BOM
-        return required_columns <= {cell.strip().strip('"') for cell in header.split(",")}
+        first_line, _, _ = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")  # without a UTF-8 BOM
+        file_columns = {cell.strip().strip('"') for cell in first_line.decode(errors="replace").split(",")}
+        return required_columns <= file_columns
 
     return OutputKind(name, (".csv",), has_columns)
 
@@ -96,8 +97,10 @@ _MAXIMUM_DEPTH = 3
 def flatwater_folder_kind(folder: Path) -> str:
     """Return the kind of a folder of Flatwater, "a run", "a sweep" or "a study"; empty for any other folder."""
     if (folder / "base.toml").is_file():  # the settings that all runs of a sweep or a study share
-        kinds = {"space.toml": "a sweep", "study.toml": "a study"}
-        return next((kind for name, kind in kinds.items() if (folder / name).is_file()), "")
+        for name, kind in (("space.toml", "a sweep"), ("study.toml", "a study")):
+            if (folder / name).is_file():
+                return kind
+        return ""
     if not any((folder / name).exists() for name in _RUN_FILES):
         return ""
     with suppress(OSError):
@@ -192,7 +195,7 @@ def _check_name_length(place: Path) -> None:
         OSError: the name of the temporary file is too long.
     """
     random_part = "0" * 8  # as long as that of `replace_whole`, of 4 bytes in hexadecimal digits
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # a name that is too long raises another OSError
         place.with_name(f".{place.name}.{random_part}{TEMPORARY_SUFFIX}").lstat()
 
 
@@ -322,4 +325,5 @@ def append_output(path: Path, text: str, kind: OutputKind) -> None:
 
 
 def _error_reason(fault: BaseException) -> str:
+    """Return what the system says of an error, or the error's own text if the system says nothing."""
     return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)

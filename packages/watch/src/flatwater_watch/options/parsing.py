@@ -84,18 +84,19 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
     Raises:
         ConfigError: the message names the option that takes such a word (`WordOption`), if there is one.
     """
-    hints = get_type_hints(interface, include_extras=True)
-    kinds = {field.name: hints[field.name] for field in fields(interface)}  # each command is a dataclass
-    extras = {name: kind.__metadata__ for name, kind in kinds.items() if get_origin(kind) is Annotated}
-    positional_names = [name for name, values in extras.items() if tyro.conf.Positional in values]
+    all_hints = get_type_hints(interface, include_extras=True)
+    hints = {field.name: all_hints[field.name] for field in fields(interface)}  # each command is a dataclass
+    markers = {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
+    # Fields whose values are words without an option's name, such as RUN in `resume RUN`.
+    positional_names = [name for name, values in markers.items() if tyro.conf.Positional in values]
     # A field of a tuple type takes any number of words. The first argument of `Annotated` is the type itself.
-    takes_many = any(get_origin(get_args(kinds[name])[0]) is tuple for name in positional_names)
+    takes_many = any(get_origin(get_args(hints[name])[0]) is tuple for name in positional_names)
     words = list(takewhile(lambda word: not word.startswith("-"), options))
     # With `--help` any words are fine, as nothing is run.
     if takes_many or len(words) <= len(positional_names) or not _HELP.isdisjoint(options):
         return
     extra_word, shown_names = words[len(positional_names)], " and ".join(map(str.upper, positional_names))
-    option = next((name for name, kind in kinds.items() if declared_extras(kind, WordOption)), "")
+    option = next((name for name, hint in hints.items() if declared_extras(hint, WordOption)), "")
     raise ConfigError(
         f"{program}: expected {f'{shown_names} and then options' if shown_names else 'options'}, got "
         f"{short_repr(extra_word)}. "
@@ -127,16 +128,20 @@ def _wrap_paragraphs(text: str) -> str:
     width = min(shutil.get_terminal_size().columns, WIDTH)
     wrapped_text = ""
     for paragraph in text.split("\n\n"):
-        indent = "  " if paragraph.startswith("$ ") else ""
-        # A command stands right below the paragraph that explains it.
-        gap = ("\n" if indent else "\n\n") if wrapped_text else ""
+        is_command = paragraph.startswith("$ ")
+        indent = "  " if is_command else ""
+        if wrapped_text:  # a command stands right below the paragraph that explains it
+            wrapped_text += "\n" if is_command else "\n\n"
         # tyro joins lines again, but not lines that begin with a space.
-        wrapped_text += gap + textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
+        wrapped_text += textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
     return wrapped_text
 
 
 def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_help: bool) -> ConstructorRegistry:
-    """Return the rules by which tyro reads our types; the help shows `last_fields` after the command's other fields."""
+    """Return the rules by which tyro reads our types; the help shows `last_fields` after the command's other fields.
+
+    tyro asks each rule in turn; a rule returns None for a type that it does not describe.
+    """
     registry = ConstructorRegistry()
     registry.struct_rule(lambda info: _dataclass_spec(info, interface, last_fields, shows_help=shows_help))
     registry.primitive_rule(_number_spec)
@@ -148,7 +153,14 @@ def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_
 def _dataclass_spec(
     info: StructTypeInfo, interface: type[Any], last_fields: Collection[str], *, shows_help: bool
 ) -> StructConstructorSpec | None:
-    """Describe a dataclass for tyro; return None for other types."""
+    """Describe a dataclass for tyro; return None for other types.
+
+    Args:
+        info: the dataclass, and the instance whose values are the defaults.
+        interface: class of the command; any other dataclass is a table of settings within it.
+        last_fields: fields of the command that the help shows after the others.
+        shows_help: whether the help is asked for.
+    """
     if not is_dataclass(info.type):
         return None
     hints = get_type_hints(info.type, include_extras=True)
@@ -183,7 +195,8 @@ def _field_spec(
     """
     default = _field_default(field, info.type, info.default)
     # A file or an option may have brought a class with more settings than the declared one.
-    kind = _add_markers(type(default) if is_dataclass(default) else hint, field, default, is_in_table=is_in_table)
+    value_type = type(default) if is_dataclass(default) else hint
+    kind = _add_markers(value_type, field, default, is_in_table=is_in_table)
     # tyro always asks for the help of a table, which is slow: it is read from the source of the class.
     help_text = "" if is_dataclass(default) and not shows_help else partial(_help_text, info.type, field.name)
     return StructFieldSpec(name=field.name, type=kind, default=default, helptext=help_text)
@@ -214,7 +227,9 @@ def _field_default(field: Field[Any], declaring_class: type, instance: object) -
         return getattr(instance, field.name)
     if field.default is not MISSING:
         return field.default
-    return field.default_factory() if field.default_factory is not MISSING else tyro.MISSING
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return tyro.MISSING
 
 
 _NUMBER_WORDS: dict[Any, str] = {int: "a whole number", float: "a number"}

@@ -25,10 +25,10 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
     """
     hints = get_type_hints(interface)
     # Fields with metadata are no options.
-    kinds = {f"--{field.name}": hints[field.name] for field in fields(interface) if not field.metadata}  # type: ignore[arg-type]
+    types_by_option = {f"--{field.name}": hints[field.name] for field in fields(interface) if not field.metadata}  # type: ignore[arg-type]
     try:
-        values = dict(_read_pairs(kinds, iter(options)))
-    except (KeyError, ValueError, StopIteration, RuntimeError):  # as `_read_pairs` raises for a word that is not plain
+        values = dict(_read_pairs(types_by_option, iter(options)))
+    except ValueError:  # a word is not plain
         return None
     if len(values) < sum(word.startswith("--") for word in options):  # an option is given twice, which tyro refuses
         return None
@@ -37,22 +37,31 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
     return instance
 
 
-def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the options as pairs of field and value; `kinds` has types by option, such as `--fail_if_grows`.
+def _read_pairs(types_by_option: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the options as pairs of field name and value.
 
-    An option that is not plain raises KeyError or ValueError. A missing word raises RuntimeError: Python makes that of
-    the StopIteration of `next` in a generator.
+    Args:
+        types_by_option: type of the value of each option, by names such as `--fail_if_grows`.
+        words: the command line, such as `--fail-if-grows=1MiB` or `--fail-if-grows 1MiB`.
+
+    Raises:
+        ValueError: a word is not plain, or the value of the last option is missing.
     """
     for word in words:
         name, equals, value = word.partition("=")
-        name = f"--{name[2:].replace('-', '_')}"
-        kind = kinds[name if word.startswith("--") else ""]  # no option has an empty name: KeyError
-        if kind is not bool:
-            yield name[2:], _parse_value(kind, value if equals else next(words), is_joined=bool(equals))
-        elif equals:
+        field_name = name[2:].replace("-", "_")
+        if not word.startswith("--") or f"--{field_name}" not in types_by_option:
             raise ValueError(word)
-        else:
-            yield name[2:], True
+        kind = types_by_option[f"--{field_name}"]
+        if kind is bool:  # a flag, which takes no value
+            if equals:
+                raise ValueError(word)
+            yield field_name, True
+            continue
+        value_word = value if equals else next(words, None)
+        if value_word is None:
+            raise ValueError(word)
+        yield field_name, _parse_value(kind, value_word, is_joined=bool(equals))
 
 
 def _parse_value(kind: Any, word: str, *, is_joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)

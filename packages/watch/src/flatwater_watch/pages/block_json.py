@@ -62,7 +62,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
     """Convert a block, or the value of a block's field, to plain values for JSON; a number that is not finite is None.
 
     Raises:
-        TypeError: the value is neither.
+        TypeError: the value is neither a block nor a plain value.
     """
     match value:
         # The order counts: Markup is a str, and a bool a number to Python.
@@ -83,7 +83,7 @@ def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
     """Convert a block to a mapping with its class under `is` and without default fields, a sequence to a list.
 
     Raises:
-        TypeError: the value is neither.
+        TypeError: the value is neither a block nor a sequence.
     """
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
         content = {
@@ -124,7 +124,9 @@ def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSO
         return _convert_union(content, get_args(hint))
     if origin is not None:
         return _convert_generic(content, origin, get_args(hint))
-    return _build_block(hint, content) if hint in KINDS.values() else _convert_scalar(content, hint)
+    if hint in KINDS.values():
+        return _build_block(hint, content)
+    return _convert_scalar(content, hint)
 
 
 def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
@@ -179,12 +181,13 @@ def _convert_union(content: object, kinds: Sequence[Any]) -> object:
     for kind in kinds:
         is_block = kind in KINDS.values()
         # Of the blocks in the union, only the one that the content names is tried.
-        if not is_block or (isinstance(content, dict) and content.get(CLASS_KEY) == _class_name_in_files(kind)):
-            try:
-                return from_plain(content, kind)
-            except ValueError:
-                if is_block:  # the class is named, so the error inside of it says more than "no block"
-                    raise
+        if is_block and not (isinstance(content, dict) and content.get(CLASS_KEY) == _class_name_in_files(kind)):
+            continue
+        try:
+            return from_plain(content, kind)
+        except ValueError:
+            if is_block:  # the class is named, so the error inside of it says more than "no block"
+                raise
     raise ValueError(f"{short_repr(content)}: expected a block, or a part of one")
 
 

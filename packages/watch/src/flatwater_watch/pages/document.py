@@ -41,8 +41,9 @@ def document(
     """
     charts = [chart for section in sections for block in section.blocks for chart in _charts_of_block(block)]
     numbers = {id(chart): number for number, chart in enumerate(charts)}  # by identity: equal charts are drawn twice
-    # A page without a chart has no plotly.js, which would be most of its bytes.
-    scripts = [_normalize_line_ends(_read_plotlyjs()), _normalize_line_ends(read_asset("page.js"))] if charts else []
+    scripts = list[Markup]()
+    if charts:  # else a page has no plotly.js, which would be most of its bytes
+        scripts = [_normalize_line_ends(_read_plotlyjs()), _normalize_line_ends(read_asset("page.js"))]
     return (
         _load_templates()
         .get_template("page.j2")
@@ -115,11 +116,10 @@ def _normalize_line_ends(text: str) -> Markup:
 def _content_security_policy(scripts: Sequence[Markup]) -> str:
     """Return the content security policy of a page: only these scripts run, and no network is used."""
     # It protects readers if an escape is missing in a template. Styles are allowed, as plotly.js writes them to draw.
-    hashes = (
-        " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
-    )
+    digests = [b64encode(sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed_scripts = " ".join(f"'sha256-{digest}'" for digest in digests) if digests else "'none'"
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {allowed_scripts}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

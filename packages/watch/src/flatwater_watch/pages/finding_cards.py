@@ -22,20 +22,22 @@ def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
 
 
 def is_grave(finding: Finding) -> bool:
-    """Return whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
+    """Return whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit into memory."""
     return VERDICTS[finding.verdict].is_grave or finding.dies_first
 
 
 def _finding_card(finding: Finding, remark: str) -> Card:
     """Make the card of a finding, without facts that have no text."""
     low, high = (short_bytes(bound) for bound in finding.interval)
-    growth = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
-    descriptions = [finding.what, *([growth] if VERDICTS[finding.verdict].is_of_bytes else [])]
+    descriptions = [finding.what]
+    if VERDICTS[finding.verdict].is_of_bytes:  # else it is on time, such as a slowdown
+        descriptions.append(f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}")
+    # Of some verdicts `finding.what` is the headline already.
+    shown_descriptions = [text for text in descriptions if text and text != headline(finding)]
     facts: list[tuple[str, Text]] = [
         ("held by", [*_join_holders(finding.holders)]),
         ("made at", "" if finding.made_at is None else Piece(str(finding.made_at))),
-        # Of some verdicts `what` is the headline already.
-        ("what", "; ".join(part for part in descriptions if part and part != headline(finding))),
+        ("what", "; ".join(shown_descriptions)),
         ("until", growth_end(finding)),
         ("note", finding.redundancy or ""),
     ]

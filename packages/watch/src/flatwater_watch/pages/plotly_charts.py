@@ -31,20 +31,24 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
     # A logarithmic axis shows positive values only; their range decides on its marks.
     positive_values = [value for curve in curves for value in finite_or_none(curve.y) if value and value > 0]
     lowest, highest = min(positive_values, default=1.0), max(positive_values, default=1.0)
-    # The pointer shows the mark below it, or the values of all curves at its place.
-    is_pointwise = bool(chart.y.rows) or all(
-        isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.horizontal) for mark in chart.marks
-    )
     layout = {
         "xaxis": _axis_layout(chart.x),
         "yaxis": _axis_layout(chart.drawn_y_axis, decades=highest > MINIMUM_LOG_RATIO * lowest),
-        "hovermode": "closest" if is_pointwise else "x unified",
+        # The pointer shows the mark below it, or the values of all curves at its place.
+        "hovermode": "closest" if _has_separate_marks(chart) else "x unified",
         "barmode": _bar_mode(chart.marks),
         # Gap between bars, as a share of their distance: smaller for rounds, of which there are many.
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
         "shapes": [_vertical_line_shape(place) for place in chart.vertical_lines],
     }
     return {"data": traces, "layout": _escape_texts(layout)}
+
+
+def _has_separate_marks(chart: Chart) -> bool:
+    """Return whether each mark is read by itself, as dots and rows are, and not against others at the same place."""
+    if chart.y.rows:
+        return True
+    return all(isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.horizontal) for mark in chart.marks)
 
 
 def _complete_trace(mark: Mark, trace: Trace) -> Trace:
@@ -61,7 +65,9 @@ def _bar_mode(marks: Sequence[Mark]) -> str:
     """Return the word of plotly.js for how bars at one place lie: over, on, or next to each other."""
     if any(isinstance(mark, Spans) for mark in marks):
         return "overlay"
-    return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
+    if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks):
+        return "stack"
+    return "group"
 
 
 def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
@@ -70,11 +76,12 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
         case Line():
             yield _line_trace(mark, chart)
         case Band():
-            shape: Trace = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
-            shape |= {} if mark.opacity == 1 else {"opacity": mark.opacity}
+            edge: Trace = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
+            if mark.opacity != 1:
+                edge["opacity"] = mark.opacity
             # The lower curve first: `tonexty` fills the area to the trace before.
-            yield shape | {"y": finite_or_none(mark.low), "showlegend": False}
-            yield shape | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
+            yield edge | {"y": finite_or_none(mark.low), "showlegend": False}
+            yield edge | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
         case Dots():
             # Pixels: a mark that points up is larger, to be seen below one that points down at the same place.
             size = 11 if mark.symbol == "up" else 8
@@ -111,21 +118,25 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
         line = {"width": 0.5, "color": mark.colour}
         # plotly.js stacks the curves with one name of a group.
         return common | {"mode": "lines", "stackgroup": "all", "line": line, "fillcolor": mark.colour}
-    line = {"color": mark.colour, "width": mark.width} | ({"dash": "dash"} if mark.dashed else {})
-    mode = "markers" if has_no_line else "lines+markers" if mark.dots else "lines"
-    dot_pixels = 7 if has_no_line else 5  # a dot that stands for the whole curve is larger
+    line = {"color": mark.colour, "width": mark.width}
+    if mark.dashed:
+        line["dash"] = "dash"
+    mode, dot_pixels = "lines+markers" if mark.dots else "lines", 5
+    if has_no_line:  # a dot stands for the whole curve
+        mode, dot_pixels = "markers", 7
     return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": dot_pixels}}
 
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
     """Yield the trace of a mark's bars; for bars with intervals, first a trace of their labels at the upper ends."""
+    # A bar stands at a place of one axis, and its length is a value on the other.
     value_axis, place_axis = (chart.x, chart.y) if mark.horizontal else (chart.y, chart.x)
+    place_key, value_key = ("y", "x") if mark.horizontal else ("x", "y")
     positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
     trace |= {"x": values, "y": positions, "orientation": "h"} if mark.horizontal else {"x": positions, "y": values}
     if mark.labels:  # beside the ends of the bars, not cut off at the edge, and never made smaller to fit
         trace |= {"textposition": "outside", "cliponaxis": False, "constraintext": "none"}
-    place_key, value_key = ("y", "x") if mark.horizontal else ("x", "y")
     # plotly.js fills in `%{y:,.2f}` for each bar. On an axis of named rows, the text begins with the name.
     prefix = f"%{{{place_key}}}: " if place_axis.rows else ""
     trace["hovertemplate"] = f"{prefix}%{{{value_key}:{mark.form}}}{escape(value_axis.unit)}"
@@ -148,9 +159,9 @@ def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
 
 def _error_bars(mark: Bars) -> dict[str, Any]:
     """Return the intervals of bars as plotly.js has them, by their distances from the values; None is a gap."""
-    ends = list(zip(mark.low, mark.values, mark.high, strict=True))
-    lower = [None if low is None or value is None else value - low for low, value, _ in ends]
-    upper = [None if high is None or value is None else high - value for _, value, high in ends]
+    rows = list(zip(mark.low, mark.values, mark.high, strict=True))
+    lower = [None if low is None or value is None else value - low for low, value, _ in rows]
+    upper = [None if high is None or value is None else high - value for _, value, high in rows]
     return {
         "type": "data",
         "symmetric": False,
@@ -223,8 +234,10 @@ def _axis_layout(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
         layout |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
         layout["range"] = [-0.5, len(axis.rows) - 0.5]  # half a row at both ends, for the bars of the outer rows
     if axis.kind == "round":
+        layout["tickformat"] = "d"  # whole numbers
         first, last = axis.span or (0, FEW_POINTS)  # without a span as if there were many rounds
-        layout |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW_POINTS else {})
+        if last - first < FEW_POINTS:
+            layout["dtick"] = 1
     elif axis.kind == "date":
         layout["type"] = "date"
     elif axis.kind == "log":
