@@ -91,12 +91,14 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     curve = [cash]
     for day in count_steps("days of equal weights", range(start, end)):
         last_close = market.last_close[day].double()
-        is_last = day == end - 1
         has_price = market.close[day] > 0
-        # On the last day nothing gets a share, so all is sold.
-        is_listed = torch.zeros_like(has_price) if is_last else has_price
-        # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
-        tradable = torch.ones_like(has_price) if is_last else has_price | (market.last_day < day)
+        if day == end - 1:
+            # On the last day no instrument gets a part of the money, so all is sold.
+            is_listed, tradable = torch.zeros_like(has_price), torch.ones_like(has_price)
+        else:
+            is_listed = has_price
+            # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
+            tradable = has_price | (market.last_day < day)
         value = shares * last_close
         money = cash + value[tradable].sum()
         target, cost = _equal_targets(
@@ -117,7 +119,9 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
 def _equal_targets(
     value: Tensor, last_close: Tensor, *, is_listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
 ) -> tuple[Tensor, Tensor]:
-    """Return equal target values of the listed instruments, and the cost of trading to them; `money` pays for both.
+    """Return the target value [K] of each instrument, and the total cost of trading to these values.
+
+    The target is equal for all listed instruments, and 0 for others that can be sold; `money` pays for values and cost.
 
     Args:
         value: value of each instrument held, [K].
@@ -164,8 +168,8 @@ def play_random_(
         # All coefficients and targets of a day are drawn, used or not, so that no day shifts the numbers of another.
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
         if purchase_counts is not None:
-            # At or above the threshold on days that buy, and 0, which buys nothing, on the others.
+            # Moved to the threshold or above on days with a purchase; times False, so 0, which buys nothing, on others.
             action[..., 0].add_(config.trade.buy_threshold).mul_(purchase_counts[day] > 0)
-        # A step allows at least one purchase; on a day without purchases the coefficients of 0 prevent it.
+        # `step_` needs 1 or more; on a day without a purchase the coefficients of 0 prevent it.
         most_purchases = None if purchase_counts is None else max(1, purchase_counts[day])
         step_(sim, market, config, action, purchases=most_purchases)

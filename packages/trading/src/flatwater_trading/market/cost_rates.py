@@ -43,9 +43,9 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
 
 
 def rate_bytes(cells: int) -> int:
-    """Return the most bytes that rates take in all, for a number of cells: days times instruments.
+    """Return the most bytes that tables of rates take, for a number of cells (days times instruments).
 
-    Those of the columns in computation come on top.
+    Without what computing them takes for `COLUMNS_AT_ONCE` columns at a time.
     """
     # Four tables in double precision: the two of `rate_tables`, and at most two that a market makes of them.
     return 4 * 8 * cells
@@ -61,7 +61,7 @@ def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tupl
     impact = np.zeros(close.shape)
     if config.impact:
         money = _traded_money(panel, columns, close * ratio, f"{config.table}.impact")
-        # From an instrument's first close on.
+        # True from an instrument's first close on.
         is_listed = np.logical_or.accumulate(np.isfinite(close), axis=0)
         deviation = deviation_so_far(find_moves(close), span=DEVIATION_ROWS, is_listed=is_listed)
         # The money is 0 before the first day of an instrument, when nothing can be traded.
@@ -93,7 +93,7 @@ def _traded_money(panel: Panel, columns: np.ndarray, price: np.ndarray, setting:
     Raises:
         DataError: the panel has no volume, or an instrument has a close before its first volume.
     """
-    # The feature may be written `Volume`.
+    # Capital letters do not matter: the feature may be called `Volume`.
     name = next((feature for feature in panel.features if feature.lower() == VOLUME), None)
     if name is None:
         raise DataError(

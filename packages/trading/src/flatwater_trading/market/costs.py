@@ -54,7 +54,11 @@ class Costs:
     """Rates at the places of the trades; None if all costs are in proportion to the value."""
 
     def iterations(self, if_proportional: int) -> int:
-        """Return the number of iterations for money after costs: `ITERATIONS` if some are not proportional to value."""
+        """Return how often to iterate between trades and their costs, which each depend on the other.
+
+        Args:
+            if_proportional: number of iterations that is enough if all costs are in proportion to the value.
+        """
         return if_proportional if self.rates is None else ITERATIONS
 
     def extra_cost(self, change: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -88,16 +92,17 @@ class Costs:
         proportional = money / self.config.purchase_factor
         if self.rates is None:
             return proportional
-        # Newton's method from above: the money paid is a convex, rising function of the value, so each step is nearer.
+        # Newton's method for the value at which the money paid is `money`, from above: the money paid is a convex,
+        # rising function of the value, so each step is nearer.
         config, rates, value = self.config, self.rates, proportional.clamp(min=0)
         commission_rate = config.purchase_factor - 1 - config.price_loss
         for _ in range(NEWTON_STEPS):
             commission_by_shares = rates.share * value / price
-            # What the commission by value is short of the least commission.
+            # The least commission less the commission by value: what is still to pay if the trade is small.
             shortfall = config.least_commission - commission_rate * value
             impact = rates.impact * value**config.impact_power
             paid_money = (config.purchase_factor + impact) * value + torch.maximum(commission_by_shares, shortfall)
-            # A larger value pays more by its shares or, under the least commission, lowers what is short of it.
+            # Derivative of the commission: by the number of shares or, under the least commission, of the shortfall.
             slope = torch.where(commission_by_shares > shortfall, rates.share / price, -commission_rate)
             slope = slope + config.purchase_factor + (1 + config.impact_power) * impact
             value = (value - (paid_money - money) / slope).clamp(min=0)

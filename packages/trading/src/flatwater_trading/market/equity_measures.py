@@ -65,9 +65,9 @@ def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
 def alpha_beta(
     equity: Float[Tensor, "*B D1"], market: Float[Tensor, "D1"], a_year: int
 ) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """Return annualised alpha and beta: intercept and slope of the returns regressed on the market's (Jensen 1968).
+    """Return annualised alpha, and beta: intercept and slope of the returns regressed on the market's (Jensen 1968).
 
-    Both are 0 if the market does not move; there is no risk-free rate.
+    Both are 0 if the market does not move; there is no risk-free rate. NaN in an equity marks periods after its end.
     """
     returns, market_returns = period_returns(equity).double(), period_returns(market).double()
     is_known = returns.isfinite() & market_returns.isfinite()

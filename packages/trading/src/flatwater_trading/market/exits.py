@@ -56,14 +56,15 @@ def resolve_exits(
         Days and prices. For an entry without a trade (no usable close, no day left) they have no meaning, but never
         point outside the panel.
     """
+    # H days, T x K prices.
     hold, (days, columns) = len(days_ahead), market.high.shape
     # [H, B]. A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's
     # last row is a day on which every episode has ended: `most_days` cuts it off.
     highs = torch.take(market.high.T, (instrument * days + day + days_ahead).clamp_(max=market.high.numel() - 1))
     # max over booleans returns the first True and its number, from 0; a NaN among the highs compares as False.
     is_reached, days_before_target = (highs >= target_price).max(0)
-    # Days until the first of rules 2 to 4 applies. 0 for an entry without a trade, so that its cell below is still
-    # within the panel.
+    # Days until the first of rules 2 to 4 applies: H days, the day after the data's end, or the episode's last day. 0
+    # for an entry without a trade, so that its cell below is still within the panel.
     most_days = (torch.minimum(torch.take(market.last_day, instrument) + 1, last_row) - day).clamp_(0, hold)
     target_met = is_reached & (days_before_target < most_days)
     days_held = torch.where(target_met, days_before_target + 1, most_days)

@@ -63,7 +63,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         end_idx: int | None = None,
         trading_end_idx: int | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode on the given window, or on a random window if no row is given.
+        """Begin an episode on a window of rows of the panel: that of the given rows, or a random one without any.
 
         Args:
             seed: seed of the generator that draws windows.
@@ -75,7 +75,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         Raises:
             ConfigError: an option is unknown, or the window is not within the tradable days.
         """
-        # Called before the window is completed, as it seeds `np_random`, from which the window may be drawn.
+        # This seeds `np_random`, from which the window may be drawn below.
         super().reset(seed=seed)
         # Rows by keyword; options take their place.
         window_rows = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}

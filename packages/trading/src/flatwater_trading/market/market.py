@@ -120,9 +120,9 @@ def _no_rates(instruments: int, device: torch.device) -> Float[Tensor, "0 K"]:
 
 
 def market_tensors(market: Market) -> dict[str, Tensor]:
-    """Return the fields of a market by name, each contiguous, as a file stores them: `high` is [K, T].
+    """Return the tensors of a market by field name, as a file stores them: contiguous, `high` as [K, T].
 
-    Empty tables of rates are left out, as nothing of size 0 can be mapped.
+    Empty tables of rates are left out, as nothing of size 0 can be mapped from a file.
     """
     tensors = {field.name: getattr(market, field.name) for field in fields(market)} | {"high": market.high.T}
     return {name: each for name, each in tensors.items() if each.numel()}
@@ -131,9 +131,10 @@ def market_tensors(market: Market) -> dict[str, Tensor]:
 def make_market(tensors: Mapping[str, Tensor]) -> Market:
     """Build a market from the fields of `market_tensors`, with the left-out tables empty and `high` again [T, K]."""
     no_rates = _no_rates(len(tensors["investable"]), tensors["close"].device)
-    # A later mapping takes the place of an earlier one: given rates that of no rates, and the view that of `high`.
-    defaults = {"share_rate": no_rates, "impact_rate": no_rates}
-    return Market(**(defaults | dict(tensors) | {"high": tensors["high"].T}))
+    values = {"share_rate": no_rates, "impact_rate": no_rates}
+    values.update(tensors)  # with its own rates, if there are any
+    values["high"] = tensors["high"].T
+    return Market(**values)
 
 
 def outline_market(
@@ -154,9 +155,11 @@ def outline_market(
     """
 
     def price_table() -> Tensor:
+        """Allocate a table [T, K]."""
         return torch.empty((days, investable), device=device)
 
     def rate_table() -> Tensor:
+        """Allocate a table [T, K] of rates of costs; without rows if all costs are in proportion to the value."""
         return _no_rates(investable, device) if costs is None or costs.is_proportional else price_table()
 
     return Market(

@@ -22,7 +22,10 @@ def observed_rows(sim: Simulator) -> Int[Tensor, " B"]:
 
 @torch.no_grad()
 def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
-    """Return each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
+    """Return each instrument's open position on the day that the next step acts on; zeros where nothing is held.
+
+    The three numbers are 1, the days held as a share of the holding time, and the gain as a fraction.
+    """
     positions, hold = sim.positions, len(sim.days_ahead)
     row = observed_rows(sim)
     # Positions are a ring over `hold` days of `purchases` rows each: a purchase at clock c is in slot c modulo `hold`,

@@ -177,6 +177,7 @@ def split_due_positions(
     instruments_held = [position.instrument for position in positions]
     sales, holdings = [], []
     for position in positions:
+        # All three checks before the prices are read: once held, known to the trader, bought on a day of the prices.
         name, day = position.instrument, position.entry_date
         if instruments_held.count(name) > 1:
             raise DataError(f"{name} is held twice: a trader has at most one position in an instrument.")
@@ -207,7 +208,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     Returns:
         A sale, dated by the day on which it was due, or a holding; prices are as traded.
     """
-    # In the market's prices, and the target price in float32, as in the simulator.
+    # In the panel's prices, which may be adjusted; the target price in float32, as in the simulator.
     market, entry_price = close.market, _entry_price(close, position, entry, column)
     target_price = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
     today, due_row = len(market.close) - 1, entry + close.config.trade.hold_days
@@ -226,7 +227,8 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
             cost=value - float(received_money),
         )
 
-    # From the day after the purchase, which was at a close: the high of its own day was earlier.
+    # Days on which the high reached the target, from the day after the purchase: it was made at a close, after the high
+    # of its own day.
     rows_at_target = (market.high[entry + 1 : min(today, due_row) + 1, column] >= target_price).nonzero()
     if len(rows_at_target):
         return make_sale(entry + 1 + int(rows_at_target[0]), target_price, "target")
@@ -258,11 +260,11 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     traded_per_adjusted = traded_ratio(close.panel, entry, column)
     paid_price = position.entry_price
     traded_close = float(close.market.last_close[entry, column]) * traded_per_adjusted
-    # A price far from the close was probably adjusted. Without prices as traded, positions are in the file's prices.
-    is_far_off = (
-        traded_close > 0 and not 1 / PRICE_TOLERANCE_FACTOR < paid_price / traded_close < PRICE_TOLERANCE_FACTOR
-    )
-    if close.panel.raw_close is not None and is_far_off:
+    # A price far from the close as traded was probably adjusted. If the panel has no prices as traded, positions are in
+    # its own prices, and nothing is checked.
+    ratio = paid_price / traded_close if traded_close > 0 else 1.0
+    is_near = 1 / PRICE_TOLERANCE_FACTOR < ratio < PRICE_TOLERANCE_FACTOR
+    if close.panel.raw_close is not None and not is_near:
         raise DataError(
             f"{position.instrument} is held since {position.entry_date} at {paid_price:g}, and its close on that day "
             f"was {traded_close:g}. Write the price as it was traded, before adjustments, "
@@ -319,15 +321,16 @@ def decide_orders(
     held_names = {holding.position.instrument for holding in holdings}
     can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in names])
     trader_coefficients = action[:, 0].where(can_be_bought, -torch.inf)
-    # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
+    # Columns of the market, the largest coefficient first. A stable sort: of equal coefficients the first instrument is
+    # bought, as `max` takes it in the simulator.
     ranked_columns = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
     ranking = tuple((names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in ranked_columns)
     today, purchases, equity_left = str(close.panel.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
     purchases_left = trade.purchases_a_day - sum(holding.position.entry_date == today for holding in holdings)
-    for k, (_, value) in zip(ranked_columns[: max(0, purchases_left)], ranking, strict=False):
-        # Not `value < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
-        if not value >= trade.buy_threshold:
+    for k, (_, coefficient) in zip(ranked_columns[: max(0, purchases_left)], ranking, strict=False):
+        # Not `coefficient < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
+        if not coefficient >= trade.buy_threshold:
             break
         purchase = _size_purchase(close, k, action[k], equity_left, cash)
         purchases.append(purchase)
@@ -375,7 +378,7 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
         instrument=close.panel.investable_names[column],
         price=float(price) * traded_per_adjusted,
         shares=value / (float(price) * traded_per_adjusted),
-        # An account that has lost everything spends nothing of nothing.
+        # 0 for an account that has lost everything, whose equity of 0 cannot divide.
         share=spent_money / equity if spent_money else 0.0,
         cost=spent_money - value,
         coefficient=float(action[0].clamp(0, trade.coefficient_max)),

@@ -76,8 +76,7 @@ class PortfolioPrices:
 def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
     """Return the last close and its age on each day, from closes that are NaN on days without one."""
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
-    # False for NaN too.
-    is_usable = close > 0
+    is_usable = close > 0  # False for NaN too
     # For each row the last usable row up to it; -1 if there is none yet.
     newest_rows = torch.where(is_usable, rows, -1).cummax(0).values
     last_close = close.double().nan_to_num(nan=0.0).gather(0, newest_rows.clamp(min=0)).where(newest_rows >= 0, 0.0)
@@ -152,13 +151,14 @@ def _changes_after_costs(
         gross: largest sum of weights.
     """
     tradable = prices.priced | prices.stale
+    # Value of the shares that cannot be sold today, and sum of the target weights.
     locked_value, target_sum = value.where(~tradable, 0.0).abs().sum(-1), targets.abs().sum(-1)
     cost, change = torch.zeros_like(equity), torch.zeros_like(value)
     # The cost depends on the changes and these on the equity after the cost: iterated until both agree.
     for _ in range(costs.iterations(if_proportional=ITERATIONS)):
         net_equity = equity - cost
-        # Shares that cannot be sold take their part of the equity, so targets are scaled to the other part.
-        # At most 1: what the targets leave stays cash.
+        # Shares that cannot be sold take their part of the equity, so targets are scaled to the other part; never above
+        # 1, as the part of the equity that the targets do not use stays cash.
         free_value = (gross * net_equity - locked_value).clamp(min=0)
         scale = (free_value / (target_sum * net_equity).clamp(min=MINIMUM_VALUE)).clamp(max=1)
         change = ((targets * (net_equity * scale)[:, None]) - value).where(tradable, 0.0)
@@ -175,9 +175,10 @@ def _limit_turnover(
     *,
     is_stopped: Bool[Tensor, "B"],
 ) -> Float[Tensor, "B K"]:
-    """Return the changes in proportion, at most `config.turnover` in all; none for an account within `config.band`.
+    """Limit the changes of each account to `config.turnover`; an account whose changes are within the band keeps all.
 
-    Stale shares are sold whole in any case, and so is everything at a stop, and on the last day, when all are stale.
+    The limit lowers all changes in proportion. Shares that are stale (without a close for `STALE_DAYS` days) are sold
+    whole in any case, and so is everything at a stop, and on the last day, when all shares count as stale.
 
     Args:
         change: value to buy of each instrument; below 0 for a sale.
@@ -189,6 +190,7 @@ def _limit_turnover(
     """
     trade_value = change.where(~prices.stale, 0.0).abs().sum(-1)
     traded_part = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
+    # [B, K]: not lowered.
     is_traded_whole = prices.stale | is_stopped[:, None]
     limited_change = change * traded_part[:, None].where(~is_traded_whole, 1.0)
     holds_stale = (value.where(prices.stale, 0.0) != 0).any(-1)
@@ -199,9 +201,12 @@ def _limit_turnover(
 def _drop_small_orders(
     change: Float[Tensor, "B K"], value: Float[Tensor, "B K"], equity: Float[Tensor, "B"], config: PortfolioConfig
 ) -> Float[Tensor, "B K"]:
-    """Return the changes with 0 for orders below `config.least_order`; one that closes a position may be smaller."""
+    """Return the changes with 0 in the place of orders that are smaller than `config.least_order` of the equity.
+
+    An order that closes a position may be smaller.
+    """
     closes_position = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
-    # What is not above `MINIMUM_VALUE` is rounding, and no order in any case.
+    # A change up to `MINIMUM_VALUE` of the equity is rounding, and never an order.
     least_value = torch.where(
         closes_position, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
     )
@@ -229,7 +234,8 @@ def _limit_to_cash(
     """
     purchases = change.where((change > 0) & (value >= 0), 0.0)
     cash_left = cash - change.sum(-1) - costs.cost_of_changes(change, last_close)
-    # Lowered purchases cost no more than these, so the cash left is 0 or more.
+    # Where the cash left is below 0, purchases are lowered by what is missing. Smaller purchases cost no more, so the
+    # cash left is then 0 or more.
     affordable_part = (1 + cash_left / purchases.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
     return change.where(purchases == 0, purchases * affordable_part[:, None])
 

@@ -16,7 +16,7 @@ from flatwater_trading.market.simulator import Simulator
 
 def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
     """Return the sum of the rewards, without discount, less `no_trade_penalty` if nothing was bought."""
-    # Without a purchase every column is -1, also the extra column that ended episodes write.
+    # Exit days are rows of the panel, 0 or more; -1 where the log has no purchase.
     bought_nothing = (sim.logs.exit_day < 0).all(1)
     return torch.add(sim.total, bought_nothing, alpha=-config.reward.no_trade_penalty)
 
@@ -46,7 +46,7 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     # Before costs, as the log of trades shows it; rewards and returns are after costs.
     gain = (logs.exit_price / logs.entry_price.where(is_bought, 1) - 1) * 100
     count = is_closed.sum(1)
-    # A closed trade counts on both sides, an open one only as bought. The masks stand for 1 and 0.
+    # Value bought and sold: a closed trade counts with both, an open one only as bought. The masks stand for 1 and 0.
     traded_value = (
         (logs.shares * (logs.entry_price * is_bought + logs.exit_price * is_closed)).where(is_bought, 0).sum(1)
     )
@@ -80,7 +80,7 @@ def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     traded_value = (
         (logs.shares * logs.entry_price).where(is_bought, 0).view(len(is_bought), -1, sim.purchases_a_day).sum(-1)
     )
-    # An open trade adds 0 to the first day.
+    # Add the sales on their days. An open trade has none: it adds 0 to the first day.
     exit_column = (logs.exit_day - sim.start[:, None]).where(is_closed, 0)
     return traded_value.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(is_closed, 0))[:, :-1]
 
@@ -108,7 +108,7 @@ def trade_columns(
         `exits.REASONS`), reward, and profit (of the cash account, after costs).
     """
     raw = _closed_trades(sim, market, config)
-    # Taken out, so that they stand last among the columns.
+    # Taken out here and added at the end, so that they are the last columns.
     rewards, profit = raw.pop("reward"), raw.pop("profit")
     instrument, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
     # Tensors, as gains and targets are computed in torch like those of the simulator.
@@ -132,10 +132,13 @@ def trade_columns(
 
 
 def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dict[str, np.ndarray]:
-    """Return the logged columns of the closed trades, with numbers of instruments, and reward and profit of each."""
+    """Return the columns of the log for the closed trades of all episodes, with the reward and the profit of each.
+
+    `instrument` is the number of the instrument among those that can be bought.
+    """
     is_closed = closed_mask(sim)
     logs = sim.logs
-    # nonzero waits for the device: the number of trades determines the shapes. It and a mask as an index give the
+    # nonzero waits for the device: the number of trades determines the shapes. Indexing with the mask, below, gives the
     # trades in the same order.
     episode, slot = is_closed.nonzero(as_tuple=True)
     columns = {

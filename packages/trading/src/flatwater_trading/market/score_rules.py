@@ -41,7 +41,10 @@ MAXIMUM_GAIN = 0.5
 
 
 def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
-    """Return the returns [T, K] over `days` rows up to `skip` rows ago, float64; NaN if a price is missing."""
+    """Return the returns [T, K] over `days` rows that end `skip` rows before each row, float64.
+
+    NaN if a price is missing, or if the instrument has no close on the row and so cannot be bought.
+    """
     last_close = market.last_close.double().cpu().numpy()
     known_close = np.where(last_close > 0, last_close, np.nan)
     returns = np.full_like(known_close, np.nan)
@@ -149,7 +152,7 @@ def score_rules(
         learned_rows: rows that ridge is fitted to.
         calendar: calendar of the market's rows.
     """
-    # At least one row, as the last row is left out if rows are longer than a month.
+    # Rows of a month; at least one, so that 12-1 momentum leaves out a row also if rows are longer than a month.
     month = max(1, round(calendar.a_year / MONTHS_OF_A_YEAR))
     return {
         f"{MOMENTUM_ROWS}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM_ROWS),

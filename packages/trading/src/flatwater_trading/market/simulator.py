@@ -295,7 +295,7 @@ def step_(
             f"(coefficient, target), got {list(action.shape)}. Build the simulator for this batch and panel."
         )
     today = _view_day(sim)
-    # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
+    # Exits first: today's sales pay for today's purchase. They were entered under today when the position was opened.
     sim.cash.add_(torch.take(sim.proceeds_due, today.log_cell))
     reward, has_position = torch.take(sim.reward_due, today.log_cell), today.open_mask.any(0)
     for number in range(sim.purchases_a_day if purchases is None else purchases):
@@ -304,7 +304,7 @@ def step_(
             today = today._replace(open_mask=sim.positions.exit_day > today.row, purchase_number=number)
         purchase = _choose_purchase(sim, market, config, today, action)
         trade_reward = _book_purchases_(sim, market, config, today, purchase)
-        # The reward of the whole trade is known as prices are exogenous; observations and equity do not contain it.
+        # With credit "entry" the whole trade's reward is given now; with "exit" it is due on the day of the sale.
         if config.reward.credit == "entry":
             reward = reward + trade_reward
         has_position = has_position | purchase.bought
@@ -318,7 +318,8 @@ def step_(
 
 def _view_day(sim: Simulator) -> _DayView:
     """Return the day of each episode on which the next step acts."""
-    # Ended episodes are stepped too, masked, on their last row: shapes stay fixed and nothing waits for the device.
+    # Ended episodes are stepped too, on their last row, and masked out of the results: shapes stay fixed and nothing
+    # waits for the device.
     last_row = sim.end - 1
     row = torch.minimum(sim.day, last_row)
     return _DayView(
@@ -434,10 +435,12 @@ def _log_purchases_(
         exit_day: rows of the sales [B]; -1 without a purchase.
         exit_price: prices of the sales [B].
     """
-    # The clock is a number of the host, so the slot in the ring does not wait for the device.
+    # The positions are a ring: today's purchases take the slots of those of `hold_days` days ago, which are sold. The
+    # clock is a number of the host, so the slot does not wait for the device.
     positions, logs = sim.positions, sim.logs
     slot = sim.clock % len(sim.days_ahead) * sim.purchases_a_day + today.purchase_number
-    # With one purchase a day the offset is that of the day, and a launch of two operations on a GPU is saved.
+    # Offset in the flat log, which has `purchases_a_day` columns for each day. With one purchase a day it is that of
+    # the day, and the launch of two operations on a GPU is saved.
     cell = today.log_cell
     if sim.purchases_a_day > 1:
         cell = cell * sim.purchases_a_day + today.purchase_number
@@ -457,7 +460,7 @@ def _log_purchases_(
 def _pay_and_mark_(
     sim: Simulator, market: Market, config: TradingConfig, today: _DayView, purchases: _DayPurchases
 ) -> Tensor:
-    """Take the money for a purchase of each episode, and mark the account to market.
+    """Take the money for a purchase of each episode, and log the account's value at today's closes.
 
     Args:
         sim: B episodes; cash, and today's equity and invested value in the logs, are updated.
@@ -480,7 +483,7 @@ def _pay_and_mark_(
     # Costs are paid from the money spent, so the cash never falls below 0.
     value = purchases.costs.affordable_value(spent_money, purchases.price)
     if purchases.costs.rates is not None:
-        # Less than the least commission is not spent.
+        # Money that the least commission would use up buys nothing, and is not spent.
         spent_money = spent_money.where(value > 0, 0)
     sim.cash.sub_(spent_money)
     invested_value.add_(value)

@@ -95,13 +95,13 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         Raises:
             ConfigError: an option is not in `WINDOW_OPTIONS`, or a window is not within the tradable days.
         """
-        # For each option the row of each episode; None where none is given.
+        # Option -> its row of the panel for each episode [B]; None where no row is given.
         rows_given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
         for name, value in options.items():
             if name not in rows_given:
                 raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
             rows_given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
-        # The window of an episode that goes on is not read.
+        # Placeholders: the window of an episode that goes on is not read.
         windows = [Window(0, 0, 0)] * self.num_envs
         # In the order of the episodes, which is part of the seed, as one generator draws all windows.
         for env_index in np.flatnonzero(chosen_envs).tolist():

@@ -123,7 +123,11 @@ def _top_weights(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
 
 
 def _volatility_rule(closes: Closes, days: range) -> Weights:
-    """Return equal weights times the ratio of the market's slow to its quick variance, at most 1."""
+    """Return equal weights, lowered where the market has become more restless (Moreira & Muir 2017).
+
+    They are multiplied by the variance of the market's moves over about a year (`SLOW` days) over that of the last days
+    (`QUICK`), at most 1; the rest is cash.
+    """
     equal_shares = _proportional_weights(closes.tradable.double())
     # The market's move on a day is the mean of the instruments'.
     market_moves = (equal_shares * closes.moves).sum(-1, keepdim=True)
@@ -143,14 +147,16 @@ def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[
         weigh_covariance: function that gives the weights [K] of a covariance [K, K].
     """
     weights = closes.last_close.new_zeros(len(days), closes.last_close.shape[1])
-    last_weights = closes.last_close.new_zeros(0)  # replaced on the first day, as 0 is a multiple of `month`
+    # Weights of the newest covariance; computed on the first day, as 0 is a multiple of `month`.
+    last_weights = closes.last_close.new_zeros(0)
     year, month = closes.rows(SLOW), closes.rows(COVARIANCE_DAYS)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
         if number % month == 0:
             moves = closes.moves[max(0, day + 1 - year) : day + 1]
             covariance = moves.T @ moves / len(moves)
-            # 1e-8, here and below, keeps the variance of an instrument that does not move above 0.
+            # Shrunk towards its diagonal. 1e-8, here and below, keeps the variance of an instrument that does not move
+            # above 0.
             variance = covariance.diagonal().clamp(min=1e-8)
             shrunk_covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.diag(variance)
             last_weights = weigh_covariance(shrunk_covariance + torch.diag(1e-8 * torch.ones_like(variance)))
@@ -176,7 +182,8 @@ def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     weights = _proportional_weights(1 / covariance.diagonal().sqrt())
     for _ in range(ITERATIONS):
         slope = covariance @ weights
-        # Half a step, in logarithms, towards w = 1 / (C w), at which w (C w) is the same for all.
+        # An instrument contributes w (C w) to the variance, which is the same for all at the solution. The root of the
+        # root dampens the step, so that it settles: w <- w / (w C w) ** (1/4).
         weights = _proportional_weights(weights * (weights * slope).clamp(min=MINIMUM_DIVISOR).rsqrt().sqrt())
     return weights
 

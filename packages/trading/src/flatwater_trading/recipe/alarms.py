@@ -42,7 +42,7 @@ def constant_policy_alarms(round: int, deviation_by_agent: Mapping[str, float]) 
         deviation_by_agent: standard deviation of the actions, without noise, over the days of the round's episodes, by
             agent (`member 3`, `champion`).
     """
-    # `not >`, so that NaN gives an alarm as well.
+    # `not value > ...` instead of `value <= ...`: it is also true for NaN.
     return [
         _constant_alarm(round, agent, value)
         for agent, value in deviation_by_agent.items()
@@ -104,20 +104,21 @@ def refused_order_alarms(round: int, refused_share_by_agent: Mapping[str, float]
 
 
 def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
-    """Return the alarms of a population: the members' alarms of one kind become one alarm, or none if few have it.
+    """Merge the alarms of single members: one alarm for each kind that at least a third of the members have.
 
-    Alarms of the champion, and alarms about numbers that are not finite, stay as they are.
+    A kind of alarm that fewer members have is dropped. Alarms of the champion, and alarms about numbers that are not
+    finite, are returned unchanged.
 
     Args:
-        alarms: alarms of single policies.
-        members: number of members.
+        alarms: alarms of single policies, whose `where` is `member 3` or `champion`.
+        members: number of members in the population.
     """
     member_alarms = [alarm for alarm in alarms if alarm.where.startswith(MEMBER_PREFIX) and alarm.kind != NOT_FINITE]
     kept_alarms = [alarm for alarm in alarms if alarm not in member_alarms]
     for kind in dict.fromkeys(alarm.kind for alarm in member_alarms):
         kind_alarms = [alarm for alarm in member_alarms if alarm.kind == kind]
         if len(kind_alarms) >= MANY_MEMBERS_SHARE * members:
-            # The first member's message speaks for all of them.
+            # One message stands for all of them: that of the first member, with the number of members before it.
             message = (
                 f"{len(kind_alarms)} of {members} members, {kind_alarms[0].where} among them: {kind_alarms[0].message}"
             )

@@ -97,19 +97,22 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     """
     first_row, stop_row = find_date_rows(panel, first, last, chosen_until=trader.provenance.chosen_until)
     episode = trader.config.episode
-    # At least row 1, as the opening cash is of the day before.
-    refuse_early_day(panel, first_row, max(trader.lookback - 1, 1), trader.lookback_reason)
-    units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
-    if (count := stop_row - first_row) <= episode.settlement_days:
-        chosen_until = trader.provenance.chosen_until
-        start = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
-        end = "" if last is None else f" up to {last}"
-        raise DataError(
-            f"there are {max(0, count)} {units} to play{start}{end}, but {episode.settlement_days + 1} or more are "
-            f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. "
-            "Give more prices, or begin earlier."
-        )
-    return Days(first_row, stop_row)
+    # A decision reads the `lookback` rows that end at its day. At least row 1: the opening cash is of the day before.
+    earliest_row = max(trader.lookback - 1, 1)
+    refuse_early_day(panel, first_row, earliest_row, trader.lookback_reason)
+    count, settlement_days = stop_row - first_row, episode.settlement_days
+    if count > settlement_days:
+        return Days(first_row, stop_row)
+    # The message names the dates that the user gave, or the default first day; both may be absent.
+    chosen_until = trader.provenance.chosen_until
+    start = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
+    end = "" if last is None else f" up to {last}"
+    raise DataError(
+        f"there are {max(0, count)} {panel.calendar.units} to play{start}{end}, but {settlement_days + 1} or more are "
+        f"needed, as the last {settlement_days} only close (env.episode.settlement_days): "
+        f"the prices have {panel.dates[0]} to {panel.dates[-1]}. "
+        "Give more prices, or begin earlier."
+    )
 
 
 def find_date_rows(panel: Panel, first: str | None, last: str | None, *, chosen_until: str) -> tuple[int, int]:
@@ -127,23 +130,29 @@ def find_date_rows(panel: Panel, first: str | None, last: str | None, *, chosen_
     begin, end = _parse_day("first", first), _parse_day("last", last)
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
-    # "right" is the row after a date: by default no day that the champion was chosen on is played.
-    first_row = (
-        np.searchsorted(panel.dates, np.datetime64(chosen_until), "right")
-        if begin is None
-        else np.searchsorted(panel.dates, begin)
-    )
+    # searchsorted gives the first row on or after a date; with "right", the first row after it.
+    if begin is None:
+        first_row = np.searchsorted(panel.dates, np.datetime64(chosen_until), "right")
+    else:
+        first_row = np.searchsorted(panel.dates, begin)
     stop_row = len(panel.dates) if end is None else np.searchsorted(panel.dates, end, "right")
     return int(first_row), int(stop_row)
 
 
 def refuse_early_day(panel: Panel, first_row: int, earliest: int, reason: str) -> None:
-    """Refuse a first row that is played before `earliest`; `reason` is a clause with what needs the rows before.
+    """Check that the first row that is played is row `earliest` of the panel or a later one.
+
+    Args:
+        panel: panel with the dates.
+        first_row: first row that is to be played.
+        earliest: lowest row that is allowed.
+        reason: clause of the message on why the rows before `earliest` are needed, such as "a decision looks back ...".
 
     Raises:
-        DataError: the row is before it.
+        DataError: `first_row` is below `earliest`.
     """
     if first_row < earliest:
+        # Empty if the panel ends before that row.
         first_day = f", on {panel.dates[earliest]}" if earliest < len(panel.dates) else ""
         raise DataError(
             f"the first day is {panel.dates[first_row]}, number {first_row + 1} of the prices: expected number "
@@ -220,12 +229,15 @@ def play_backtest(
 
 
 def _find_splits(trader: "Trader", panel: Panel) -> Splits:
-    """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
-    # No decision is possible before the first row with a whole context.
+    """Return the splits of the trader's training as rows of the panel, found by the dates on which each split ended.
+
+    A split is empty if the panel lacks its days.
+    """
+    # The first row at which a decision is possible: it has a whole context (the rows that a decision looks back over).
     first = trader.config.episode.context - 1
     last_train_day = np.datetime64(trader.provenance.learned_until)
     last_validation_day = np.datetime64(trader.provenance.chosen_until)
-    # A split ends at `first` if the panel begins later than it does, so that it is empty.
+    # A split that ended before the panel begins gets `first` as its end, so it is empty.
     train_stop = max(first, int(np.searchsorted(panel.dates, last_train_day, "right")))
     validation_stop = max(first, int(np.searchsorted(panel.dates, last_validation_day, "right")))
     return Splits(
@@ -236,7 +248,13 @@ def _find_splits(trader: "Trader", panel: Panel) -> Splits:
 
 
 def note_of_days(days_by_use: Mapping[str, int], unit: str) -> str:
-    """Return a note on how far a result can be trusted: how many of its days had which use."""
+    """Return a note on how far a result can be trusted: how many of its days had which use in the training.
+
+    Args:
+        days_by_use: number of days by use, as `PanelPolicy.count_days_by_use` counts them; a use without days is left
+            out.
+        unit: name of a row of the prices, such as `day`.
+    """
     phrase_by_use = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",

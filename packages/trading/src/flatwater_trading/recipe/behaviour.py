@@ -53,7 +53,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
     """Return a row under `PERIOD_COLUMNS` for each month, quarter or year, depending on the number of days."""
     length, date_format = _period_length((equity["date"][-1] - equity["date"][0]).days)
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(length).alias("period"))
-    # Without the first row, the opening cash, as its day may be in an earlier period.
+    # The last equity of each period. Without the first row, the opening cash, as its day may be in an earlier period.
     last_rows = (
         equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col(CHAMPION, EQUAL_WEIGHT).last())
     )
@@ -63,7 +63,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
     for period, champion, market in last_rows.select("period", CHAMPION, EQUAL_WEIGHT).rows():
         champion_return = champion / previous_equity[CHAMPION] - 1
         market_return = market / previous_equity[EQUAL_WEIGHT] - 1
-        gains = trades_with_period.filter(pl.col("period") == period)["gain"]
+        gains = trades_with_period.filter(pl.col("period") == period)["gain"]  # of the trades closed in the period
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
         rows.append(
             (
@@ -78,7 +78,10 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
 
 
 def _period_length(calendar_days: int) -> tuple[str, str]:
-    """Return the length of a period for polars, and the format of the date that names it."""
+    """Return the length of a period as polars writes it (`1mo`, `3mo`, `1y`), and the format of its first date.
+
+    Many calendar days are divided into longer periods: months, then quarters, then years.
+    """
     if calendar_days <= MAXIMUM_DAYS_BY_MONTH:
         return "1mo", "%Y-%m"
     return ("3mo", "%Y-%m") if calendar_days <= MAXIMUM_DAYS_BY_QUARTER else ("1y", "%Y")
@@ -97,9 +100,16 @@ def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
 
 
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return a row under `regime_titles` for each kind of market; empty if there are too few days.
+    """Return the champion's and the market's mean return by kind of market: after a rise, after a fall, calm, restless.
 
-    The `TREND_DAYS` days before a day determine its kind, so the kind is known before the day begins.
+    The market is equal weight, which holds equal parts of all instruments. Its `TREND_DAYS` days before a day determine
+    the day's kind, so the kind is known before the day begins.
+
+    Args:
+        equity: equity of the traders, with a row for each day.
+
+    Returns:
+        Rows under `regime_titles`, one for each kind; empty if there are too few days.
     """
     units = calendar_of_equity(equity).units
     change = pl.col(CHAMPION, EQUAL_WEIGHT).pct_change()

@@ -71,7 +71,10 @@ def find_benchmark(value: str, prices: Panel) -> Benchmark:
     if value in prices.instruments:
         return Benchmark(value, _column_closes(prices, value, "--benchmark"))
     # `FILE:COLUMN`, unless the whole value is a file, as a file's name may have a colon.
-    file, _, column = (value, "", "") if Path(value).exists() else value.rpartition(":")
+    if Path(value).exists():
+        file, column = value, ""
+    else:
+        file, _, column = value.rpartition(":")
     if not file or not Path(file).exists():
         columns = list_phrase(prices.instruments)
         raise DataError(
@@ -104,7 +107,7 @@ def _column_closes(panel: Panel, name: str, where: str) -> Float[np.ndarray, "T 
     if name not in panel.instruments:
         raise DataError(f"{where}: expected one of {list_phrase(panel.instruments)}, got {name}.")
     closes = panel.closes(np.array([panel.instruments.index(name)]))  # a table of one column: [T, 1]
-    # `initial` is the result for a column without any close, which passes.
+    # `initial` is infinite, so that a column without any close passes.
     if np.nanmin(closes, initial=np.inf) <= 0:
         raise DataError(f"{where} {name}: expected closes above 0, got {np.nanmin(closes):g}. Name a price.")
     return last_usable_closes(closes)

@@ -54,7 +54,8 @@ class Comparison:
             return f"The champion {comparison}; {share}."
         if self.beaten <= 1 - SURE_SHARE:
             against_chance = "it is worse than chance"
-        elif self.high < 0:  # it surely earned less than the rule, which chance need not do
+        elif self.high < 0:
+            # The sentence has said that it earned less than the rule: chance does not explain that "as well".
             against_chance = "it is not distinguishable from chance"
         else:
             against_chance = "chance explains it as well"
@@ -62,24 +63,22 @@ class Comparison:
 
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
-    """Return the champion's return over the oracle's; None without an oracle whose return is above 0."""
+    """Return the champion's return divided by that of the oracle, a trader that knows the law of a synthetic market.
+
+    None without an oracle, if a return is unknown, or if the oracle's is not above 0.
+    """
     champion_return, oracle_return = returns[CHAMPION], returns.get(ORACLE)
-    return (
-        None
-        if champion_return is None or oracle_return is None or oracle_return <= 0
-        else champion_return / oracle_return
-    )
+    if champion_return is None or oracle_return is None or oracle_return <= 0:
+        return None
+    return champion_return / oracle_return
 
 
 def oracle_sentence(returns: Mapping[str, float | None]) -> str:
     """Return a sentence that compares the champion's return with the oracle's; empty without an oracle."""
     share = oracle_share(returns)
-    oracle_return = returns.get(ORACLE)
-    return (
-        ""
-        if share is None
-        else f"It earned {share:.0%} of what the law of this market allows ({oracle_return:+.1%}, the oracle)."
-    )
+    if share is None:
+        return ""
+    return f"It earned {share:.0%} of what the law of this market allows ({returns[ORACLE]:+.1%}, the oracle)."
 
 
 def compare_champion(
@@ -88,8 +87,8 @@ def compare_champion(
     """Compare the champion's equity with that of the simple rule that earned most, and with random traders.
 
     Args:
-        equity: trader -> equity at the start and after each period.
-        chance: total returns of the random traders.
+        equity: equity at the start and after each period, by the trader's name.
+        chance: total return of each of the R random traders.
         a_year: number of periods in a year.
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
@@ -107,7 +106,8 @@ def compare_champion(
 
 def beaten_share(own_return: float, chance: Float[Tensor, " R"]) -> float:
     """Return the share of random traders that earned less than `own_return`; those that earned the same count half."""
-    # Half, so that the share is 50 % where random traders make the same trades as the champion.
+    # Leads within `ROUNDING` are ties. They count half, so that a trader that makes the same trades as all random
+    # traders beats 50 % of them.
     lead = own_return - chance
     return float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
 

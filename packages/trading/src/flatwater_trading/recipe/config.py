@@ -40,20 +40,21 @@ class ErlRunConfig(WorkersRunConfig, ErlConfig):
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
         )
-        settings, choice = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
+        settings, algorithm = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
+        # `noisy` and `replays` are facts about the algorithm: it adds noise to actions; it learns from a replay.
         if not settings.noisy:
             refuse_given_settings(
-                self.exploration, "exploration", f"with {choice}, which adds no noise. Choose 'ddpg' or 'td3'"
+                self.exploration, "exploration", f"with {algorithm}, which adds no noise. Choose 'ddpg' or 'td3'"
             )
         if not settings.replays:
             refuse_given_settings(
-                self.replay, "replay", f"with {choice}, which replays nothing. Choose 'ddpg' or 'td3'"
+                self.replay, "replay", f"with {algorithm}, which replays nothing. Choose 'ddpg' or 'td3'"
             )
             require(
                 not self.env.account_observation,
                 "env.account_observation",
                 self.env.account_observation,
-                f"false with {choice}, which learns from what every purchase came to, whatever "
+                f"false with {algorithm}, which learns from what every purchase came to, whatever "
                 "was held. Choose 'ddpg' or 'td3' for traders that see their account",
             )
             # Without a replay there is no capacity to check.

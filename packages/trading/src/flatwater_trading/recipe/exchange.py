@@ -36,6 +36,7 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
     # Traders without a replay exchange the rows of members alone.
     if replay is None or run.played is None:
         return largest
+    # Worst case of the second and the third kind: all that one tile of members plays, and the whole ring.
     played_bytes = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
     transition_bytes = POSITION_BYTES + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
     priority_bytes = sum(tensor.nbytes for _, tensor in priority_tensors(replay))

@@ -37,11 +37,12 @@ C = TypeVar("C", bound=PanelSettings)
 
 
 def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
-    """Return the configuration; if a file's rows are no days and too few for its lengths, with lengths that fit.
+    """Return the configuration, with shorter lengths if its panel is a file of weeks, months or years that needs them.
 
     Args:
         config: settings of a run.
-        shorten: function of the settings, the panel and its number of rows that shortens lengths at their defaults.
+        shorten: function of the settings, the panel and its number of rows; it returns the settings with shorter
+            lengths in the place of defaults.
 
     Raises:
         DataError: the file cannot be used.
@@ -52,25 +53,31 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
     panel = load_panel(config.panel)
     # `splits.days` of None uses all rows.
     rows = min(len(panel.dates), config.splits.days or len(panel.dates))
+    length_error = _length_error(config, rows)
+    if length_error is None:
+        return config
+    fitting = shorten(config, panel, rows)
+    if _length_error(fitting, rows) is not None:
+        # Of the two errors the first, as its lengths are those that the user knows.
+        raise length_error
+    old_settings, new_settings = flat_settings(to_mapping(config)), flat_settings(to_mapping(fitting))
+    lengths = ", ".join(f"{name} = {value}" for name, value in new_settings.items() if value != old_settings[name])
+    if panel.calendar.unit == "day":
+        raise ConfigError(f"{length_error} These fit: {lengths}.")
+    note_about_file(
+        expand_path(config.panel),
+        f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {lengths}.",
+    )
+    return fitting
+
+
+def _length_error(config: PanelSettings, rows: int) -> ConfigError | None:
+    """Return the error that says why the lengths do not fit a panel of `rows` rows; None if they fit."""
     try:
         config.split(rows)
     except ConfigError as error:
-        fitting = shorten(config, panel, rows)
-        try:
-            fitting.split(rows)
-        except ConfigError:
-            # The first error instead of the second, as its lengths are those that the user knows.
-            raise error from None
-        old_settings, new_settings = flat_settings(to_mapping(config)), flat_settings(to_mapping(fitting))
-        lengths = ", ".join(f"{name} = {value}" for name, value in new_settings.items() if value != old_settings[name])
-        if panel.calendar.unit == "day":
-            raise ConfigError(f"{error} These fit: {lengths}.") from None
-        note_about_file(
-            expand_path(config.panel),
-            f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {lengths}.",
-        )
-        return fitting
-    return config
+        return error
+    return None
 
 
 def shorten_splits(splits: SplitConfig, rows: int) -> SplitConfig:
@@ -107,11 +114,16 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
-    """Return the table with each of the lengths in the place of a longer default; lengths that were set stay."""
-    # The chained comparison says: the length is at its default, and the default is longer than `size`.
-    replaced_lengths = {
-        name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size
-    }
+    """Return the table of settings with each of `lengths` in the place of a longer default.
+
+    A setting that differs from `default`, since the user has set it, stays.
+    """
+    replaced_lengths = {}
+    for name, length in lengths.items():
+        default_length = getattr(default, name)
+        is_at_default = getattr(table, name) == default_length
+        if is_at_default and length < default_length:
+            replaced_lengths[name] = length
     return replace(table, **replaced_lengths)
 
 
@@ -121,7 +133,7 @@ def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice
     values = observed_features(
         panel, find_features(features, panel.features), stop=learned_rows.stop, columns=all_columns
     )[learned_rows]
-    # Per feature: its numbers on all days and columns, as a share of the days on which a column has prices.
+    # For each feature, over all days and columns: its count of finite numbers, divided by the count of prices.
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learned_rows].sum())
     known_features = [
         name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE

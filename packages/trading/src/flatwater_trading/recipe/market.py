@@ -32,9 +32,9 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
 
     if device.type != "cpu":
         return compute_market(), "it lies on the device"
-    # Another version or instruction set may round observations differently, so it has another file.
+    # The file's name is a hash of all that the market is computed from, with the code of the two packages that compute
+    # it. Another version or instruction set may round observations differently, so it has another file.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
-    # All that the market is computed from, with the code of the two packages that compute it.
     origin = repr((panel.fingerprint, features, train_stop, *machine, *_cost_rates_origin(config, panel)))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
     tensors, private_reason = map_tensors(file, lambda: market_tensors(compute_market()))

@@ -62,7 +62,10 @@ class OcclusionDay:
         return self._compute_coefficients(self._tokens[None])[0]
 
     def without_features(self) -> Iterator[Float[Tensor, "K"]]:
-        """Yield the coefficients without each feature, hidden in all columns."""
+        """Yield the coefficients of all instruments with one feature hidden in all columns, for one feature at a time.
+
+        A hidden feature has its mean on all days of the window.
+        """
         window = self.window.clone()
         for feature in range(window.shape[-1]):
             window[..., feature] = self._blank_window[..., feature]
@@ -72,7 +75,7 @@ class OcclusionDay:
             window[..., feature] = self.window[..., feature]
 
     def without_own_features(self, column: int) -> Float[Tensor, "F K"]:
-        """Return the coefficients without each feature of one column; other columns keep theirs."""
+        """Return the coefficients with one feature of `column` hidden: row f is without feature f of that column."""
         features = self.window.shape[-1]
         # The column's window, once for each feature: [F, C, F].
         windows = self.window[column : column + 1].repeat(features, 1, 1)
@@ -154,9 +157,12 @@ def find_effects(
         window = gather_windows(market.observations, last_row, setup.config.env.episode.context)[0, 0]
         occlusion = OcclusionDay(setup.actor, params, setup.config.env.trade, window, account)
         all_coefficients = occlusion.all_coefficients()
-        # `changes`: of the coefficients without each feature, then without each column.
-        changes = [(partial - all_coefficients).abs().mean() for partial in occlusion.without_features()]
-        feature_effects += torch.stack(changes) / len(rows)
-        changes = [(partial - all_coefficients).abs().mean(1) for partial in occlusion.without_columns(range(columns))]
-        column_effects += torch.cat(changes) / len(rows)
+        feature_changes = [(changed - all_coefficients).abs().mean() for changed in occlusion.without_features()]
+        feature_effects += torch.stack(feature_changes) / len(rows)
+        column_changes = [
+            # Several columns at a time: a row of coefficients for each.
+            (changed - all_coefficients).abs().mean(1)
+            for changed in occlusion.without_columns(range(columns))
+        ]
+        column_effects += torch.cat(column_changes) / len(rows)
     return feature_effects, column_effects

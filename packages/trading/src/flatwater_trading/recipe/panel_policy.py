@@ -140,14 +140,18 @@ class PanelPolicy(ABC):
         return aligned_panel
 
     def find_short_histories(self, panel: Panel) -> tuple[str, ...]:
-        """Return the columns of an aligned panel that have fewer closes than the rows that a decision looks back over.
+        """Return the names of the columns that have fewer closes than a decision needs.
 
-        In prices that reach back as far as those of training these are only the rows that it needs.
+        It needs `lookback` closes. If the prices begin later than those of training, also as many as its indicators
+        remember.
+
+        Args:
+            panel: panel of `align_panel`.
         """
-        is_cut = self.provenance.began < str(panel.dates[0])
-        rows = max(self.lookback, self.remembered_rows) if is_cut else self.lookback
-        counts = panel.valid.sum(0).tolist()
-        return tuple(name for name, count in zip(self.instruments, counts, strict=True) if count < rows)
+        begins_later = self.provenance.began < str(panel.dates[0])
+        needed = max(self.lookback, self.remembered_rows) if begins_later else self.lookback
+        close_counts = panel.valid.sum(0).tolist()
+        return tuple(name for name, count in zip(self.instruments, close_counts, strict=True) if count < needed)
 
     def align_traded_panel(self, prices: Prices, raw_prices: Prices | None) -> Panel:
         """Return the aligned prices, with the closes of `raw_prices` as traded closes if given."""
@@ -155,7 +159,7 @@ class PanelPolicy(ABC):
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))
 
     def sizing_cash(self, cash: float | None, holdings: Sized, name: str) -> float:
-        """Return the money that sizes orders: `cash`; if it is left out and nothing is held, the opening cash.
+        """Return the money that orders are sized by: `cash`; if it is left out and nothing is held, the opening cash.
 
         Args:
             cash: given money; None if it was left out.
@@ -176,15 +180,16 @@ class PanelPolicy(ABC):
         """Count days by their use in the policy's run: training, validation, holdout, or newer than all of its days."""
         dates, training = panel.dates[days.first : days.stop], self.provenance
         last_days = (training.learned_until, training.chosen_until, training.ended)
-        # Number of the played days up to the end of each split; a difference is the number in one split.
+        # For each split, the number of these days up to its end; the differences are the days within each split.
         counts_so_far = [np.searchsorted(dates, np.datetime64(day), "right") for day in last_days]
         counts = np.diff([0, *counts_so_far, len(dates)]).tolist()
         return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
     def log_holdout_look(self, panel: Panel, days: Days) -> str:
-        """Log in the run's folder that holdout days are about to be played (a look); return a sentence with all looks.
+        """Log in the run's folder that its holdout days are about to be played, and return a sentence with the count.
 
-        The sentence is empty, and nothing is logged, if the policy has no run or `days` has no holdout day.
+        Each such use is a look: the more looks, the less a result on these days proves. The sentence is empty, and
+        nothing is logged, if the policy has no run or `days` has no holdout day.
         """
         if self.folder is None or not self.count_days_by_use(panel, days)["holdout"]:
             return ""

@@ -152,15 +152,18 @@ def play_account(
             f"{folder}: expected a trader of `train {evenings[0].trader}`, which began the account, got one of "
             f"`train {recipe}`. Name another folder for it."
         )
+    # `text` is the contents of held.csv, and `book` what it describes.
     text, book = _open_book(trader, folder, evenings, cash, notes)
     closes, orders, played_count = AccountCloses(panel), None, 0
     for row in count_steps("evenings", _new_rows(panel, evenings, first)):
         if evenings:  # a split since the last evening changes the shares
             book = closes.rescale_book(book, evenings[-1], row, notes)
+        # The trader sees the prices up to and with this evening.
         orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
         book = _book_after_orders(orders)
         prices = {name: closes.price(row, name) for name in book.shares}
-        old_hash, text = text_hash(text), book.text
+        old_hash = text_hash(text)
+        text = book.text
         evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, earlier_hash=old_hash, held=text))
         # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
         _append_evening(folder / JOURNAL, evenings[-1])
@@ -229,15 +232,24 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
 
 
 def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> None:
-    """Remove a last line that a full disk or a power cut has left without its end, and add a sentence to `notes`."""
-    # The next evening would be appended to the cut line.
+    """If the journal's last line has no end, write the journal again without that line, and say so in `notes`.
+
+    A full disk or a power cut leaves such a line; the next evening would be appended to it.
+
+    Args:
+        file: the journal.
+        evenings: evenings of its whole lines.
+        notes: sentences for the user; one is added.
+    """
     if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow_links=False).endswith(b"\n"):
         notes.append(f"{file}: the last line was cut off, and its evening is played again.")
         write_object(file, b"".join(_journal_line(evening) for evening in evenings))
 
 
 def _append_evening(file: Path, evening: Evening) -> None:
-    """Append an evening. A call that is killed leaves the account as it was before the evening, or as it is after it.
+    """Append an evening to the journal as one line, and wait until it is on the disk.
+
+    If the process is killed meanwhile, the line is there whole, or `_drop_cut_line` removes its part at the next call.
 
     Raises:
         RunError: the disk is full, or the file cannot be written.
@@ -259,8 +271,11 @@ def _open_book(
 ) -> tuple[str, Book]:
     """Return the text of `held.csv`, and the book that it describes: what is held before the next evening's orders.
 
-    A new account has an empty text, and cash alone. A table that is not that of the newest evening is noted in `notes`:
-    a missing one, or that of the evening before, is written again; any other was edited by a person, and counts.
+    A new account has an empty text, and cash alone. If the text differs from that which the newest evening has written,
+    there are two cases, both of which add a sentence to `notes`:
+
+    - The file is missing, or still that of the evening before: it is written again.
+    - A person has edited it: the edited table is taken.
     """
     holds_weights = isinstance(trader, WeightsTrader)
     money = trader.opening_cash if cash is None else cash
@@ -311,7 +326,7 @@ class AccountCloses:
     def __init__(self, panel: Panel) -> None:
         """Keep the last closes of the instruments that can be bought, and their ratios to prices as traded."""
         self._panel, self._dates = panel, panel.dates.astype(str)
-        # Name -> column in tables of the instruments that can be bought.
+        # Instrument -> its column in `_last_close`.
         self._columns = {name: k for k, name in enumerate(panel.investable_names)}
         self._last_close = last_usable_closes(panel.closes(panel.investable))
 
@@ -324,10 +339,17 @@ class AccountCloses:
         return float(self._last_close[row, self._columns[name]]) * self.ratio(row, name)
 
     def rescale_book(self, book: Book, last_evening: Evening, row: int, notes: list[str]) -> Book:
-        """Return the book with shares as they count on `row`, and note what has changed: a split multiplies them.
+        """Return the book with its shares multiplied by the splits since the last evening; note each change in `notes`.
 
-        If closes as traded are unknown, a file whose past was adjusted again has other prices on the last evening.
-        The shares are then multiplied so that their value on that evening stays the same.
+        If the panel has closes as traded, a split shows in the ratio of traded to adjusted closes. If it has not, a
+        file whose past was adjusted again has other prices on the last evening: the shares are then multiplied so that
+        their value on that evening stays the same.
+
+        Args:
+            book: positions or shares after the last evening.
+            last_evening: record of that evening, with the prices of what was held.
+            row: row of the panel on which the account trades next.
+            notes: sentences for the user.
         """
         last_row = int(np.flatnonzero(self._dates == last_evening.date)[0])
         factors = {}

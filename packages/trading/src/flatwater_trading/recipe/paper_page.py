@@ -62,7 +62,7 @@ def account_equity(evenings: Sequence[Evening]) -> pl.DataFrame:
 
 
 def _figure_tiles(evenings: Sequence[Evening]) -> Iterator[Tile]:
-    """Yield the figures on top: equity, return, cash as a share of the equity, and costs."""
+    """Yield the figures at the top of the page: equity, return, cash as a share of the equity, and costs."""
     newest = evenings[-1]
     # The money before the first orders: on the first evening only costs have changed it.
     opening = evenings[0].equity + evenings[0].cost

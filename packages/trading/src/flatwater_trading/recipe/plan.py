@@ -58,19 +58,21 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         config: configuration of the run, with its `budget`.
         panel: panel of the run; only its sizes are read.
         device: device on which the run will compute, and whose memory counts.
-        private: whether the market is in memory instead of a mapped file; None to find out.
+        private: whether each process has the market in its own memory, and not in a file that all of them map; None to
+            find out.
     """
     find_features(config.observation_features, panel.features)
     _check_purchases(config, len(panel.investable))
     setup, run = build_on_meta(config, panel, device.type)
+    # An owner is a tensor of the run, by its path in the state, such as `market.close`; its value is a size in bytes.
     market_owners = {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
         private = not can_be_mapped(device, sum(market_owners.values()))
     # All processes share the pages of a mapped market, so none of them counts these among its owners.
     mapped = {} if private else market_owners
-    # Bytes by path in the state of the run's process, and in that of each worker.
     owners = {path: size for path, size in nbytes(run).items() if path not in mapped}
     shares = split_members(setup, config)
+    # The state of each worker: as that of the run's process, with its share of the members only.
     owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
     workers = [
         {path: size for path, size in share_owners.items() if path not in mapped} for share_owners in owners_of_shares
@@ -99,7 +101,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         plan,
         _smaller_configs(config),
         owners,
-        lambda smaller_config: nbytes(build_on_meta(smaller_config, panel, device.type)[1]),  # of its state
+        lambda smaller_config: nbytes(build_on_meta(smaller_config, panel, device.type)[1]),  # [1] is the state
     )
 
 
@@ -171,25 +173,14 @@ def longest_split(splits: Splits) -> Days:
 
 
 def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
-    """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
-    replay, learner, net = config.replay, config.learner, config.net
-    in_hindsight = config.learns_from_outcomes
-    half_replay = replay.generations // 2
-    # Half of the ring must still have room for the warm-up, or no update would ever be made.
-    fits_warmup = replay_capacity(config) * half_replay >= replay.warmup * replay.generations
-    if half_replay and fits_warmup and not in_hindsight:  # learning in hindsight has no replay
-        smaller = replace(config, replay=replace(replay, generations=half_replay))
-        yield f"replay.generations = {half_replay}", "replay", smaller
-    settings = learner.own
-    # If they are left out, as many are chosen as divide the batch.
-    stretches = (settings.stretches or 1) if in_hindsight else 1
-    # Half of a batch must still divide into its stretches.
-    if settings.batch_size > stretches and settings.batch_size % (2 * stretches) == 0:
-        half_batch = settings.batch_size // 2
-        # The tensors that the batch makes large: a buffer of stretches, or one of observations.
-        owner = "outcomes" if in_hindsight else "windows"
-        change = f"learner.{learner.algorithm}.batch_size = {half_batch}"
-        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half_batch))
+    """Yield changes of settings that take less memory: the change as text, the owner that shrinks, the new settings.
+
+    Each halves one setting, and is left out where half of it is not allowed.
+    """
+    if not config.learns_from_outcomes:  # learning from outcomes, in hindsight, has no replay
+        yield from _smaller_replay(config)
+    yield from _smaller_batch(config)
+    net = config.net
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
         half_population = config.population.size // 2
         smaller = replace(config, population=replace(config.population, size=half_population))
@@ -198,3 +189,29 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
         half_net = replace(net, hidden=net.hidden // 2, channels=net.channels // 2)
         change = f"net.hidden = {half_net.hidden} and net.channels = {half_net.channels}"
         yield change, "learner", replace(config, net=half_net)
+
+
+def _smaller_replay(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
+    """Yield half of the replay, if that has room for its warm-up: with less, no update would ever be made."""
+    replay = config.replay
+    half_replay = replay.generations // 2
+    # The capacity is in proportion to the generations: capacity * half / generations >= warmup, without a division.
+    fits_warmup = replay_capacity(config) * half_replay >= replay.warmup * replay.generations
+    if half_replay and fits_warmup:
+        smaller = replace(config, replay=replace(replay, generations=half_replay))
+        yield f"replay.generations = {half_replay}", "replay", smaller
+
+
+def _smaller_batch(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
+    """Yield half of a batch, if that can still be divided into its stretches of consecutive days."""
+    learner = config.learner
+    settings, stretches = learner.own, 1
+    # A number of stretches that is left out is chosen later, so that it divides any batch.
+    if config.learns_from_outcomes and settings.stretches is not None:
+        stretches = settings.stretches
+    if settings.batch_size > stretches and settings.batch_size % (2 * stretches) == 0:
+        half_batch = settings.batch_size // 2
+        # The tensors that the batch makes large: a buffer of stretches, or one of observations.
+        owner = "outcomes" if config.learns_from_outcomes else "windows"
+        change = f"learner.{learner.algorithm}.batch_size = {half_batch}"
+        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half_batch))

@@ -70,10 +70,12 @@ class Portfolio:
         return text.getvalue()
 
     def multiply_shares(self, factors: Mapping[str, float], *, has_entry_prices: bool) -> "Portfolio":
-        """Return the positions with the shares of each instrument times its factor; 1 for others.
+        """Return the portfolio after splits: the shares of each instrument multiplied by its factor.
 
-        If `has_entry_prices`, prices of purchases are divided by the factor: those of a file that was adjusted as a
-        whole are, prices as traded stay those of their own day.
+        Args:
+            factors: factor by instrument, such as 2 for a split of 2 to 1; instruments that it lacks do not change.
+            has_entry_prices: whether prices of purchases are divided by the factor. They are if the whole past of the
+                prices was adjusted; prices as traded keep the value of their own day.
         """
         positions = []
         for position in self.positions:
@@ -149,6 +151,7 @@ def read_shares(file: Path) -> ShareTable:
     rows, cash = _read_rows(file, SHARE_COLUMNS)
     shares: dict[str, float] = {}
     names = set[str]()
+    # Of the stop: the highest equity so far, and the date on which it sold everything.
     peak, stop_day = None, ""
     for number, row in rows:
         # A cell that a short row lacks is None.
@@ -188,13 +191,16 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: the file cannot be read as a CSV table: {error}.") from error
-    cash = None
     cash_rows = [(number, row) for number, row in rows if row["instrument"] == CASH]
-    for count, (number, row) in enumerate(cash_rows, start=1):
-        if count > 1:
-            raise DataError(f"{file}: row {number}: a second row of {CASH}. One says how much there is.")
-        cash = _parse_number(f"{file}: row {number}, column shares", row["shares"], MONEY)
-    return [(number, row) for number, row in rows if row["instrument"] != CASH], cash
+    other_rows = [(number, row) for number, row in rows if row["instrument"] != CASH]
+    if not cash_rows:
+        return other_rows, None
+    number, row = cash_rows[0]
+    cash = _parse_number(f"{file}: row {number}, column shares", row["shares"], MONEY)
+    if len(cash_rows) > 1:
+        second_number, _ = cash_rows[1]
+        raise DataError(f"{file}: row {second_number}: a second row of {CASH}. One says how much there is.")
+    return other_rows, cash
 
 
 def _parse_position(file: Path, number: int, row: dict[str, str | None]) -> Position:

@@ -37,7 +37,7 @@ class HoldingTimes:
     @property
     def sentence(self) -> str:
         """Sentence with the other holding times and their returns."""
-        # Only the first is followed by the unit and the verb.
+        # "held for 5 days would have returned +1.0%, for 10 +2.0%": the first has the unit and the verb.
         (first_rows, first_return), *other_returns = self.returns.items()
         more_returns = "".join(f", for {rows} {value:+.1%}" for rows, value in other_returns)
         return (
@@ -85,7 +85,10 @@ their means, or within 2 % of the means where random traders hardly differ."""
 def trades_like_chance(
     setup: ErlSetup, market: Market, champion: Mapping[str, float], first_row: Tensor, days: int
 ) -> bool:
-    """Return whether the champion's exposure and turnover are those of traders that act at random on every day.
+    """Return whether the champion's exposure and turnover are like those of traders that act at random on every day.
+
+    They are if both are within `DEVIATIONS` standard deviations of the random traders' mean; at least within the part
+    `MINIMUM_DIFFERENCE` of that mean.
 
     Args:
         setup: settings.

@@ -52,9 +52,10 @@ class RuleChoice:
     @property
     def replaced_settings_rule(self) -> TradeConfig | None:
         """Rule of the settings that the chosen rule replaced; None if the settings' own rule was kept."""
-        # The rule of the settings is the first that was tried; if none was tried, it is the chosen one.
-        original_rule = next(iter(self.tried), self.chosen)
-        return None if original_rule == self.chosen else original_rule
+        if not self.tried:
+            return None
+        settings_rule = next(iter(self.tried))  # the first that was tried
+        return None if settings_rule == self.chosen else settings_rule
 
     def describe(self, settings_rule_return: float | None) -> str:
         """Return a sentence with the chosen rule, the number of rules, and the return by the rule of the settings.
@@ -68,8 +69,9 @@ class RuleChoice:
         if not self.tried:
             return ""
         chosen_words = describe_rule(rule_numbers(self.chosen), self.unit)
-        comparison = ", the rule of the settings"
-        if self.replaced_settings_rule is not None:
+        if self.replaced_settings_rule is None:
+            comparison = ", the rule of the settings"
+        else:
             settings_words = describe_rule(rule_numbers(self.replaced_settings_rule), self.unit)
             comparison = (
                 f". The rule of the settings ({settings_words}) would have returned {settings_rule_return:+.1%}"
@@ -80,8 +82,9 @@ class RuleChoice:
     def _better_rule_sentence(self) -> str:
         """Return a sentence with the rule that earned most, and why it was not chosen; empty if none earned more."""
         own_return = self.tried[self.chosen]
+        # A return that is NaN or infinite ranks last.
         best_rule = max(self.tried, key=lambda rule: self.tried[rule] if isfinite(self.tried[rule]) else -inf)
-        if not self.tried[best_rule] > own_return:
+        if not self.tried[best_rule] > own_return:  # true for NaN as well
             return ""
         return (
             f"On those days {describe_rule(rule_numbers(best_rule), self.unit)} returned more "
@@ -90,7 +93,11 @@ class RuleChoice:
         )
 
     def to_json(self, settings_rule_return: float | None) -> dict[str, Any]:
-        """Return plain values: the chosen rule, each that was tried with its return, and that of the settings."""
+        """Return plain values for result.json: the chosen rule, and each rule that was tried with its return.
+
+        Args:
+            settings_rule_return: return by the rule of the settings on the played days; None if that was chosen.
+        """
         tried_rules = [rule_numbers(rule) | {"return": finite_or_none(value)} for rule, value in self.tried.items()]
         settings_return = None if settings_rule_return is None else finite_or_none(settings_rule_return)
         return {"chosen": rule_numbers(self.chosen), "tried": tried_rules, "unchosen_return": settings_return}
@@ -110,10 +117,10 @@ def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
 
 
 def candidate_changes(config: ErlConfig, instruments: int) -> list[list[dict[str, Any]]]:
-    """Return the changes to the rule of the settings that are tried: a list for each number of a rule.
+    """Return the changes to the rule of the settings that are tried: three lists, which are tried one after the other.
 
-    The lists are of the holding times, the purchases a day, and the targets; a change is a mapping of field to value,
-    such as `{"hold_days": 5}`.
+    They are of the holding times, the purchases a day, and the sale targets. A change is a mapping of field to value,
+    such as `{"hold_days": 5}`. The result is empty if `choice.by_validation` is off.
 
     Args:
         config: settings; what the user has changed in `env.trade` is not chosen, unless `choice` has values for it.
@@ -134,7 +141,7 @@ def candidate_changes(config: ErlConfig, instruments: int) -> list[list[dict[str
         [{"purchases_a_day": count} for count in purchases],
         [{"target_low": target, "target_high": target} for target in choice.targets],
     ]
-    # What changes nothing is no candidate.
+    # Without the values that the rule has already.
     return [[change for change in alternatives if replace(rule, **change) != rule] for alternatives in changes]
 
 
@@ -144,7 +151,10 @@ def candidate_count(config: ErlConfig, instruments: int) -> int:
 
 
 def largest_rule(config: ErlConfig, instruments: int) -> TradeConfig:
-    """Return a rule with the longest holding time and the most purchases of all that may be chosen, for plans."""
+    """Return a rule with the longest holding time and the most purchases of all rules that may be chosen.
+
+    No other candidate takes more memory, so plans measure this one, though it may not be a candidate itself.
+    """
     rule = config.env.trade
     changes = chain.from_iterable(candidate_changes(config, instruments))
     rules = [rule, *(replace(rule, **change) for change in changes)]
@@ -191,7 +201,7 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
         planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
         returns = {rule: final_return(simulator)}
         returns_by_period = {rule: period_returns(simulator.logs.equity[0])}
-        # One number after the other, each beside the rule that is chosen before: far fewer plays and tries than all
+        # One kind of change after the other, each made to the best rule so far: far fewer plays and tries than all
         # combinations.
         for alternatives in changes:
             candidates = [replace(rule, **change) for change in alternatives]

@@ -63,7 +63,9 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
 def as_json(
     panel: Panel, trainer: ErlTrainer, score: ChampionScore, choice: RuleChoice, split: str, *, threads: int
 ) -> dict[str, Any]:
-    """Return the score as plain values, with the facts that are needed to judge it; None for a number not finite.
+    """Return the contents of result.json: the score, and the facts about the run that are needed to judge it.
+
+    A number that is NaN or infinite becomes None.
 
     Args:
         panel: panel that was played.
@@ -85,7 +87,8 @@ def as_json(
         "champion_value": finite_or_none(float(run.scores.champion_value)),
         "generations": run.progress.round,
         "population": config.population.size,
-        # Every member was a candidate in every generation's validation, and then every other rule of the champion.
+        # Each try is a candidate that validation days could have chosen by luck: every member in every generation, and
+        # then every other rule of the champion.
         "tries": run.progress.round * config.population.size + choice.tries,
         "tried": "members x generations" + (", and other rules of the champion" if choice.tries else ""),
         "rule": choice.to_json(score.settings_rule_return),

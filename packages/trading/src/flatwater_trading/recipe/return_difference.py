@@ -65,7 +65,7 @@ def period_returns(equity: Float[Tensor, " D1"] | np.ndarray) -> np.ndarray:
 def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a_year: int) -> ReturnDifference:
     """Estimate the difference of two traders' returns in a year, with its interval.
 
-    Fewer than `MINIMUM_PERIODS` show nothing: their interval holds all their differences, and 0.
+    With fewer than `MINIMUM_PERIODS` periods the interval reaches over all their differences and 0: it shows nothing.
 
     Args:
         own_returns: returns of each period.
@@ -88,14 +88,14 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
 
 
 def is_same_market(returns: np.ndarray, other_returns: np.ndarray) -> bool:
-    """Return whether two results are of the same instruments, prices and costs: buy and hold earned the same in both.
+    """Return whether two results have the same instruments, prices and costs: buy and hold earned the same in both.
 
-    Not equal weight, which the account of target weights trades by its own limits, and whose shares it sells later than
-    traders of purchases do where an instrument has ended.
+    Equal weight would not show it: an account of target weights trades equal weight by its own limits, and sells an
+    instrument that has ended later.
 
     Args:
-        returns: returns of buy and hold in each period; NaN in both where neither has any equity.
-        other_returns: its returns in the same periods of the other result.
+        returns: returns of buy and hold in each period of one result; NaN where it has no equity.
+        other_returns: returns of buy and hold in the same periods of the other result.
     """
     return bool(np.allclose(returns, other_returns, rtol=0, atol=ROUNDING, equal_nan=True))
 
@@ -103,10 +103,10 @@ def is_same_market(returns: np.ndarray, other_returns: np.ndarray) -> bool:
 def interval_half_width(values: np.ndarray) -> float:
     """Return half the width of the mean's confidence interval, by the equal-weighted cosine estimator.
 
-    Each projection of the values on a slow cosine, squared and doubled, estimates the variance of their sum: one is as
-    good as another, and they are independent of each other and of the mean. So (mean - true mean) / deviation has
-    Student's t distribution with `waves` degrees of freedom, also for few or dependent values (Lazarus, Lewis, Stock
-    and Watson 2018, `HAR inference`).
+    The values may depend on their neighbours. Each projection of them on a slow cosine, squared and doubled, is an
+    estimate of the variance of their sum; the estimates are equally good, and independent of each other and of the
+    mean. So (mean - true mean) / deviation has Student's t distribution with `waves` degrees of freedom (Lazarus,
+    Lewis, Stock and Watson 2018, `HAR inference`).
     """
     count = len(values)
     waves = int(WAVE_FACTOR * count ** (2 / 3))
@@ -118,9 +118,10 @@ def interval_half_width(values: np.ndarray) -> float:
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t, by its expansion around the normal one (Abramowitz & Stegun 26.7.5).
+    """Return the quantile of Student's t distribution with `freedom` degrees of freedom.
 
-    It is exact to 1.5 % from 2 degrees of freedom on.
+    By its expansion around the quantile of the normal distribution (Abramowitz & Stegun 26.7.5), exact to 1.5 % from 2
+    degrees of freedom on.
     """
     z = NormalDist().inv_cdf(probability)
     # Term number k is divided by `freedom` to the power of k.

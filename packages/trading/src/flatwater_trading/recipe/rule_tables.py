@@ -33,10 +33,11 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
         "validation": (run.result, folder.result),
         "holdout": (run.holdout, folder.holdout),
     }
+    # Split -> holding time in rows -> return; and split -> return by the rule of the settings.
     columns: dict[str, Mapping[int, float | None]] = {}
     settings_returns: dict[str, float | None] = {}
     for split, (result, file) in results.items():
-        # Results of other versions, and of recipes without purchases, have none.
+        # Results of other versions, and of recipes without purchases, have no holding times.
         if result is not None and "holding_times" in result:
             try:
                 columns[split] = holding_times(result)
@@ -44,17 +45,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
             except DAMAGE_FAULTS as error:
                 raise damaged_file_error(file, error) from error
     if columns:
-        yield Heading(SAME_SCORES)
-        rows = _holding_rows(columns, unit)
-        # Without a return if no rule was chosen in the place of that of the settings.
-        if any(value is not None for value in settings_returns.values()):
-            rows.append([BY_SETTINGS, *(return_cell(value) for value in settings_returns.values())])
-        yield Table(("held for", *columns), rows)
-        yield Paragraph(
-            "Return of the champion's choices on the same days if each position were held for so long. "
-            "The best of them is so partly by luck.",
-            "reading",
-        )
+        yield from _holding_blocks(columns, settings_returns, unit)
     if run.result is not None and "rule" in run.result:
         try:
             rule_rows = tried_rows(run.result["rule"])
@@ -63,6 +54,28 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
         if rule_rows:
             yield Heading("Rules that were tried on the validation days")
             yield Table((*RULE_TITLES, "return", ""), rule_rows, text_columns=0)  # every column is aligned as numbers
+
+
+def _holding_blocks(
+    columns: Mapping[str, Mapping[int, float | None]], settings_returns: Mapping[str, float | None], unit: str
+) -> Iterator[Block]:
+    """Yield the table of the returns of the champion's choices by holding time, with its heading and explanation.
+
+    Args:
+        columns: return by holding time, for each split.
+        settings_returns: return by the rule of the settings, for each split; None if no other rule replaced it.
+        unit: name of a row of the prices, such as `day`.
+    """
+    yield Heading(SAME_SCORES)
+    rows = _holding_rows(columns, unit)
+    if any(value is not None for value in settings_returns.values()):
+        rows.append([BY_SETTINGS, *(return_cell(value) for value in settings_returns.values())])
+    yield Table(("held for", *columns), rows)
+    yield Paragraph(
+        "Return of the champion's choices on the same days if each position were held for so long. "
+        "The best of them is so partly by luck.",
+        "reading",
+    )
 
 
 def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
@@ -81,7 +94,7 @@ def settings_rule_return(result: Mapping[str, Any]) -> float | None:
 
 
 def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) -> list[list[str]]:
-    """Return a row for each holding time, with a cell for each of the splits: the return, or empty if it is unknown.
+    """Return a row for each holding time: its name, then its return in each split; an unknown return is an empty cell.
 
     Args:
         columns: return by holding time, for each split.

@@ -54,7 +54,13 @@ from flatwater_watch.phrases import count_phrase
 
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
-    """Return the alarms of a round; waits for the device once for each kind of alarm."""
+    """Return the alarms of a round: damaged numbers, skipped steps, and policies that are constant or do not trade.
+
+    Args:
+        trainer: trainer with the state after the round; reading it waits for the device once for each kind of alarm.
+        round_: number of the round, from 1.
+        metrics: the round's numbers by name.
+    """
     run, config = trainer.run, trainer.setup.config
     learner = run.learner
     # The largest weight of each member, for each network.
@@ -64,7 +70,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     skipped_counts = {
         f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count
     }
-    # The champion's number is the last of each.
+    # Agent (`member 0`, ..., `champion`) -> number, summed or averaged over the agent's validation slices.
     trades = values_by_agent(run.scores.judged["trades"].sum(1).tolist())
     refused_shares = values_by_agent(run.scores.judged["refused"].mean(1).tolist())
     activity = values_by_agent(run.scores.activity.tolist())
@@ -107,7 +113,10 @@ class ErlRun(WorkersRun):
         return f"{traders} on {describe_instruments(self.panel)}, {describe_days(self.panel)}{workers}"
 
     def about(self) -> Sequence[str]:
-        """Return lines about features, days of each split, odd prices, costs, rules of purchases, and the market."""
+        """Return lines for the start of the run: features, days of each split, odd prices, costs, rules of purchases.
+
+        A line about the market is added if it cannot be kept in a file that all processes map.
+        """
         features = f"features: {', '.join(self.config.observation_features)}"
         costs = describe_costs(self.panel, self.config.env.account)
         lines = [features, describe_splits(self.panel, self.setup.splits), *oddity_lines(self.panel), *costs]
@@ -201,7 +210,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
     panel = read_run_panel(config)
     plan = plan_erl(config, panel, device)
     # Refused before anything large is built; and again below, if the market could not be mapped as planned.
-    # Workers that fit on no machine are refused in any case.
+    # With `start_over_budget` a run that does not fit may start, unless its workers fit on no machine.
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
@@ -216,6 +225,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
     setup = build_setup(config, market, config.split(len(panel.dates)), device)
     run = allocate_planned_state(lambda: build_erl(setup, market), plan)
     workers = TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else None
+    # Without workers this process computes all members.
     trainer = build_trainer(setup, run, workers or LocalTileExecutor(setup, run))
     return ErlRun(config, plan, trainer, panel, private_reason, workers=workers)
 

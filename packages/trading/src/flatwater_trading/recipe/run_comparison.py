@@ -25,10 +25,10 @@ from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 
 def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
-    """Estimate the yearly difference of two champions' returns, over the same days.
+    """Estimate the difference of two champions' returns in a year, from their equity on the same days.
 
     Args:
-        runs: records of a run and then of the run that it is compared with, by their letters.
+        runs: records of two runs by their letters on the page: `a` and then `b`, which `a` is compared with.
 
     Raises:
         NoDifferenceError: a run has no equity or an equity with gaps, or the runs have traded different or too few
@@ -37,9 +37,10 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     """
     equity_by_letter = {letter: read_equity(run.path) for letter, run in runs.items()}
     tables = [table for table in equity_by_letter.values() if table is not None]
-    if len(tables) < len(equity_by_letter):
-        lacking = " and ".join(letter for letter, table in equity_by_letter.items() if table is None)
-        raise NoDifferenceError(f"for lack of the daily equity of {lacking}, which only a trader with a result has")
+    lacking = [letter for letter, table in equity_by_letter.items() if table is None]
+    if lacking:
+        letters = " and ".join(lacking)
+        raise NoDifferenceError(f"for lack of the daily equity of {letters}, which only a trader with a result has")
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
     *_, compared_run = runs.values()
@@ -53,8 +54,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not all(np.isfinite(run_returns).all() for run_returns in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     difference = estimate_difference(*returns, a_year=calendar.a_year)
-    # A run of traders and one of target weights name their costs differently, so only their results show whether they
-    # have paid the same. A table of another version may lack buy and hold, or an edited one its numbers.
+    # Whether both runs had the same market and costs shows only in what buy and hold earned, as recipes name their
+    # settings of costs differently. A table of another version may lack this column, or an edited one its numbers.
     market_returns = [
         period_returns(table[BUY_AND_HOLD].to_numpy())
         for table in tables

@@ -69,7 +69,10 @@ def describe_splits(panel: Panel, splits: Splits) -> str:
 
 
 def describe_costs(panel: Panel, costs: CostConfig) -> list[str]:
-    """Return a warning if a commission per share has to count shares at prices that may be adjusted; else no line."""
+    """Return a warning in one line if a commission per share is counted at prices that may be adjusted for splits.
+
+    Empty without such a commission, or if the panel has closes as traded.
+    """
     if not costs.per_share or panel.raw_close is not None:
         return []
     reason = "counts shares at the panel's prices, as it has no closes as traded: if they are adjusted for splits"
@@ -99,7 +102,8 @@ def with_first_days(config: ErlRunConfig, original: ErlRunConfig, data: Mapping[
     Raises:
         DataError: see `cut_to_days`; or the run's version scaled its context columns in another way.
     """
-    # None for a panel without context columns, which every version scales alike; and without facts to compare with.
+    # None for a panel without context columns (columns that cannot be bought), which every version scales alike; and
+    # without facts to compare with.
     scales = scale_kind(load_panel(config.panel)) if data else None
     if scales is not None and data.get("scales") != scales:
         raise DataError(
@@ -130,8 +134,9 @@ def cut_to_days(config: C, original: PanelSettings, data: Mapping[str, Any]) -> 
         return config
     first_part = first_days(current_panel, min(days, len(current_panel.dates)))
     if first_part.fingerprint == fingerprint:
-        # A cut that the settings have already stays.
+        # The old panel with newer days: these are cut off, unless the settings cut them already.
         return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))  # type: ignore[type-var]  # a dataclass
+    # The old values have changed. The message names the first difference, if the old panel is still there.
     old_panel = _find_original_panel(original, str(fingerprint), days)
     if old_panel is not None and (difference := find_difference(old_panel, first_part)):
         raise DataError(
@@ -143,7 +148,13 @@ def cut_to_days(config: C, original: PanelSettings, data: Mapping[str, Any]) -> 
 
 
 def _find_original_panel(original: PanelSettings, fingerprint: str, days: int) -> Panel | None:
-    """Find the panel that a run began with, at its path or in the cache; None if it is gone."""
+    """Find the panel that a run began with, at its path or in the cache; None if it is gone.
+
+    Args:
+        original: settings that the run began with, with the panel's path.
+        fingerprint: hash of the values that the run has read.
+        days: number of days that it has read; the file may have newer days now.
+    """
     with suppress(DataError):
         panel = load_panel(original.panel)
         if len(panel.dates) >= days and (first_part := first_days(panel, days)).fingerprint == fingerprint:

@@ -127,7 +127,10 @@ def rules_sentence(rules_without_scores: Sequence[str]) -> str:
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
-    """Play champion, random traders, simple rules and, if `truth` is known, the oracle on the days; measure all."""
+    """Play the champion, random traders and simple rules on the evaluation's days, and measure each of them.
+
+    If the expected returns are known (`truth`, of a synthetic market), the oracle, which trades by them, plays too.
+    """
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config, a_year = setup.config.env, panel.calendar.a_year
     champion, random_traders = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
@@ -148,9 +151,10 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     measures_of_trades = {
         name: _measure_env(env, env_config, a_year) for name, env in {CHAMPION: champion, **rule_envs}.items()
     }
+    # Of the random traders, the median of each measure.
     measures_of_trades[CHANCE] = {name: float(value.median()) for name, value in random.items()}
     market_curve = curves[evaluation.benchmark_trader]
-    # What is bought and held is invested whole, and has no measures of trades.
+    # Rules that buy and hold have no trades to measure, and are always invested whole.
     rows = {
         name: measure_curve(curve, market_curve, a_year) | measures_of_trades.get(name, {"exposure": 1.0})
         for name, curve in curves.items()
@@ -194,7 +198,10 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
 
 
 def _settings_rule_return(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
-    """Return what the champion's planned actions earn by the settings' rule; None if the chosen rule replaced none."""
+    """Return the total return of the champion's actions by the rule of purchases in the settings.
+
+    None if the champion was played by that rule already, as no other rule was chosen.
+    """
     if evaluation.replaced_settings_rule is None:
         return None
     setup = with_rule(evaluation.setup, evaluation.replaced_settings_rule)
@@ -255,7 +262,7 @@ def _play_rules(evaluation: ChampionEvaluation) -> tuple[dict[str, Simulator], t
     for name, scores in rules.items():
         env = evaluation.simulator(1)
         _begin_episodes_(evaluation, env, 1)
-        # One rule's scores at a time: each is a table of all days and instruments.
+        # Computed here, so that one rule's scores are in memory at a time: a table of all days and instruments.
         rule_scores = torch.from_numpy(scores()).to(setup.device)
         if not rule_scores[evaluation.days.first : evaluation.days.stop].isfinite().any():
             without_scores.append(name)
@@ -299,7 +306,8 @@ def measure_score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1
         largest_setup = with_rule(setup, rule)
         longest_hold_setup = with_rule(setup, replace(rule, hold_days=max(HOLDING_TIMES)))
         config = largest_setup.config.env
-        # The simulators of the champion, the random traders and all simple rules are in memory at the same time.
+        # The simulators of the champion (one episode), the random traders, and all simple rules (one episode each) are
+        # in memory at the same time.
         batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         envs = [make_simulator(largest_setup, market, batch=batch, days=len(days)) for batch in batches]
         # Simulators of other holding times and of traders of random days are not kept: one as large as any of them.

@@ -93,6 +93,7 @@ def analyse_scores(
         deviation = float(known_correlations.std(ddof=1))
         # One day in each horizon counts, as neighbouring days share most of a long one.
         error = deviation / max(1.0, len(known_correlations) / rows) ** 0.5
+        # Of the instruments in the highest quantile, the share that is still in it `rows` rows later.
         is_in_top = quantile_numbers == quantiles - 1
         top_count = is_in_top[:-rows].sum(1)
         kept_count = (is_in_top[:-rows] & is_in_top[rows:]).sum(1)
@@ -189,9 +190,14 @@ def _compare_with_returns(
 
 
 def _quantile_numbers(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:
-    """Return the number of each instrument's quantile on each day: 0 for the lowest scores, -1 without a rank."""
+    """Return the number of each instrument's quantile on each day: 0 for the lowest scores, -1 without a rank.
+
+    Args:
+        ranks: ranks of the scores on each day, from 1; NaN for an instrument that is not ordered.
+        quantiles: number of quantiles.
+    """
     count = np.isfinite(ranks).sum(1, keepdims=True)
-    # A rank from 1 to `count` becomes a fraction between 0 and 1, in the middle of its step.
+    # (rank - 0.5) / count is a fraction between 0 and 1: the middle of the rank's step.
     number = np.floor((ranks - 0.5) / np.maximum(count, 1) * quantiles)
     return np.where(np.isfinite(number), np.clip(number, 0, quantiles - 1), -1).astype(np.int8)
 

@@ -231,8 +231,8 @@ def course_chart(run: RunRecords) -> Chart:
         for name, title, colour, width in COURSE_CURVES
         if name in metrics
     ]
-    # Generation and value of each new champion.
     if run.crowned:
+        # `crowned` has a pair of generation and value for each new champion.
         x, y = zip(*run.crowned, strict=True)
         marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
     return Chart(
@@ -247,10 +247,10 @@ def course_chart(run: RunRecords) -> Chart:
 
 
 def robust_range(metrics: Metrics) -> tuple[float, float] | None:
-    """Return the limits of the axis of fitness and validation; None without finite values.
+    """Return the lower and upper limit of the axis of fitness and validation; None without finite values.
 
-    Some members open no position at first and lose ten thousand points, which would flatten every curve. So means of
-    fitness that are below all other values by more than the range of these are cut off.
+    Some members open no position at first and lose ten thousand points, which would flatten every curve. So a mean of
+    fitness is left out of the limits if it is further below the other values than these differ among each other.
     """
     names = ("fitness/max", "validation/champion", "validation/best")
     values = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
@@ -258,10 +258,10 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
         return None
     low, high = min(values), max(values)
     # 1 if all values are equal: an axis needs a length.
-    value_range = high - low or 1.0
+    value_range = (high - low) or 1.0
     shown_means = [mean for mean in metrics.get("fitness/mean", []) if isfinite(mean) and mean > low - value_range]
     low = min([low, *shown_means])
-    margin = AXIS_MARGIN_SHARE * (high - low or 1.0)
+    margin = AXIS_MARGIN_SHARE * ((high - low) or 1.0)
     return low - margin, high + margin
 
 
@@ -308,10 +308,10 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
 
     No two traders have the same stroke while there are strokes left.
     """
-    # Momentum over weeks or months, such as `4-week momentum`, has the stroke of that over days.
+    # Momentum over weeks or months, such as `4-week momentum`, has the stroke of `20-day momentum`.
     momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
     column_by_trader = {re.sub(momentum, "20-day momentum", name): name for name in columns}
-    # Those that are left over are for other traders.
+    # The first strokes belong to `KNOWN_TRADERS`, in their order; those after them are for other traders.
     known_strokes = {
         name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader
     }
@@ -364,7 +364,7 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
 def positions_chart(trades: pl.DataFrame) -> Chart:
     """Draw each trade as a bar from its purchase to its sale, in the row of its instrument."""
     days_held = (pl.col("exit_date") - pl.col("entry_date")).sum().alias("days")
-    # By days and then by name, as the order of a group_by is not fixed. The last were held longest.
+    # Sorted by days held, then by name, as the order of a group_by is not fixed: the last were held longest.
     instruments = trades.group_by("instrument").agg(days_held).sort("days", "instrument")
     rows = instruments["instrument"].to_list()[-MAXIMUM_ROWS:]
     # Instruments are chosen before trades are thinned out, so that each row has its share of bars.
@@ -373,7 +373,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     marks = []
     for title, has_outcome, colour in OUTCOME_MARKS:
         trade_rows = shown_rows.filter(has_outcome).select("entry_date", "exit_date", "instrument", "gain").rows()
-        # Columns of the rows; without a row, zip would give none.
+        # From rows to four columns; without any row, zip would give no columns.
         starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
         bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "hover_text": hover_texts}

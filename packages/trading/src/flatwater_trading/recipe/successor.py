@@ -15,10 +15,15 @@ if TYPE_CHECKING:  # `run` imports this module
 
 
 def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
-    """Copy the weights of the elder run at `path` into `learner`: its champion into slot 0, its members into others.
+    """Copy the weights of an elder run into a new run: its champion into slot 0, its other members into their slots.
 
-    A member keeps its slot. Slots beyond the elder's members keep their random weights. Optimizers and counters start
-    from zero.
+    A slot is a row of the weights, one for each member. Slots beyond the elder's members keep their random weights.
+    Optimizers and counters start from zero.
+
+    Args:
+        learner: weights of the new run; written in place.
+        run: the new run.
+        path: folder of the elder run.
 
     Raises:
         ConfigError: the elder run has another recipe or no champion yet, or has seen days that must be new here.

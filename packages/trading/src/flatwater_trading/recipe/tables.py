@@ -45,7 +45,11 @@ class TraderFolder(RunFolder):
 
 
 def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
-    """Read a table that a run wrote and check its `columns` (name -> must be numeric); None if there is no file.
+    """Read a Parquet table that a run wrote, and check its columns; None if there is no file.
+
+    Args:
+        path: file of the table.
+        columns: names of the columns that it must have, each with whether it must be numeric; others may be there.
 
     Raises:
         RunError: the file is damaged, or a column is missing, has gaps or is not numeric where it must be.
@@ -63,13 +67,14 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
 
 
 def _require_columns(table: pl.DataFrame, columns: Mapping[str, bool]) -> None:
-    """Check that a table has these columns, with a value in each row, which is a number if `columns` requires it.
+    """Check that a table has each of `columns`, with a value in each row: a number if the column is mapped to True.
 
     Raises:
         ValueError: a column is missing, or lacks a value, or is not numeric.
     """
     for name, numeric in columns.items():
-        if name not in table.columns or table[name].null_count() or (numeric and not table[name].dtype.is_numeric()):
+        is_whole = name in table.columns and not table[name].null_count()
+        if not is_whole or (numeric and not table[name].dtype.is_numeric()):
             raise ValueError(f"column {name} does not hold a {'number' if numeric else 'value'} in each row")
 
 

@@ -43,9 +43,10 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
     calendar, benchmark = calendar_of_equity(equity), result.get("benchmark", EQUAL_WEIGHT)
     if benchmark not in equity.columns:
         benchmark = EQUAL_WEIGHT
-    # The table may be edited, or of another version: without a benchmark the champion is drawn alone.
-    has_benchmark = benchmark in equity.columns and equity[benchmark].dtype.is_numeric()
-    traders = [CHAMPION, *([benchmark] if has_benchmark else [])]
+    traders = [CHAMPION]
+    # Not true of a table that was edited or is of another version: the champion is then drawn alone.
+    if benchmark in equity.columns and equity[benchmark].dtype.is_numeric():
+        traders.append(benchmark)
     yield underwater_chart(equity, traders)
     yield rolling_charts(equity, traders, calendar)
     if sheet is not None and len(sheet):
@@ -76,9 +77,10 @@ def rolling_window(rows: int, calendar: Calendar) -> int:
 
 
 def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> pl.DataFrame:
-    """Return dates, the rolling Sharpe ratio of each trader and, with two, the rolling beta of the first to the second.
+    """Return a table of rolling numbers: `date`, the Sharpe ratio a year of each trader under its name, and `beta`.
 
-    All are of the last `rolling_window` rows, and null on the rows before a first window is full.
+    `beta` is that of the first trader to the second, and is left out with a single trader. The numbers of a row are of
+    the last `rolling_window` rows; they are null on the rows before the first window is full.
     """
     window = rolling_window(len(equity) - 1, calendar)  # the first row has no return
     returns = equity.select("date", *(pl.col(name).pct_change() for name in traders))
@@ -96,6 +98,7 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     own_mean, other_mean = own_return.rolling_mean(window), other_return.rolling_mean(window)
     covariance = (own_return * other_return).rolling_mean(window) - own_mean * other_mean
     variance = other_return.pow(2).rolling_mean(window) - other_mean.pow(2)
+    # Null where the other trader's equity does not move.
     beta = pl.when(variance > MINIMUM_DEVIATION**2).then(covariance / variance).alias("beta")
     return returns.select("date", *ratios, beta)
 
@@ -205,6 +208,7 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
 def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:
     """Return the drawdowns of an equity curve, the earliest first; the last may have no end yet."""
     drawdowns = list[Drawdown]()
+    # Row of the highest value so far, and of the lowest since then; the same row while there is no lower one.
     peak = trough = 0
     for row, value in enumerate(values):
         # A new high ends the drawdown, if equity was below the high before.
@@ -279,7 +283,7 @@ def score_table(horizons: Sequence[HorizonScore]) -> Table:
 def decay_chart(horizons: Sequence[HorizonScore]) -> Chart:
     """Draw the rank correlation at each horizon, with twice its error."""
     names = [str(horizon.rows) for horizon in horizons]
-    # `t` is the mean over its error.
+    # `t` is the mean over its error, so the error is the mean over `t`.
     double_errors = [2 * abs(horizon.ic / horizon.t) if horizon.t else 0.0 for horizon in horizons]
     means = [horizon.ic for horizon in horizons]
     bars = Bars(

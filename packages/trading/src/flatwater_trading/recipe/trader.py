@@ -60,7 +60,7 @@ class TraderModule(nn.Module):
         super().__init__()
         self._actor, self._trade = actor, trade
         self.register_buffer("weights", weights)
-        # [N, 1, F]: the same scales for all rows of a window.
+        # `self.mean` and `self.deviation` [N, 1, F]: the same scales for all rows of a window.
         for name in ("mean", "deviation"):
             self.register_buffer(name, torch.from_numpy(getattr(scales, name))[:, None])
 
@@ -126,14 +126,13 @@ class Trader(PanelPolicy):
 
     @cached_property
     def _slowest_feature(self) -> tuple[str, int]:
-        """The observed feature that needs most rows, and their number; it had a number in the training."""
-        # A feature without any number in the training, whose deviation is infinite, is always observed as 0.
+        """Name of the observed feature that is computed from most rows of prices, and the number of these rows."""
+        # A feature without any number in the training, whose deviation is infinite, is always observed as 0: one row.
         was_known = np.isfinite(self.statistics.deviation).any(0).tolist()
-        rows = [feature.rows for feature in find_features(self.features, self.features)]
-        return max(
-            ((name, count if known else 1) for name, count, known in zip(self.features, rows, was_known, strict=True)),
-            key=lambda named_rows: named_rows[1],
-        )
+        features = find_features(self.features, self.features)
+        needed_rows = [feature.rows if known else 1 for feature, known in zip(features, was_known, strict=True)]
+        most_rows = max(needed_rows)
+        return self.features[needed_rows.index(most_rows)], most_rows
 
     @property
     def opening_cash(self) -> float:
@@ -198,6 +197,7 @@ class Trader(PanelPolicy):
             # All three numbers of an instrument that is not held are 0.
             return torch.zeros(shape)
         values = _copy_as_array(account, np.float32)
+        # The axis of days may be left out for a single day.
         is_one_day = days <= 1 and values.shape == shape[1:]
         if values.shape != shape and not is_one_day:
             raise ConfigError(f"account = an array {list(values.shape)}: expected {list(shape)}")
@@ -352,7 +352,14 @@ class Trader(PanelPolicy):
         truth: np.ndarray[Any, Any] | None = None,
         benchmark: Benchmark | None = None,
     ) -> Backtest:
-        """Play the days that `find_days` gave against the baselines; without `benchmark`, with that of the settings."""
+        """Play days against the baselines and a benchmark: `benchmark` or, if it is None, that of the settings.
+
+        Args:
+            panel: panel of `align_panel`.
+            days: rows of the panel, from `find_days`.
+            truth: expected log returns [T, K] of a synthetic market; None if they are unknown.
+            benchmark: price that is bought and held besides.
+        """
         return play_backtest(self, panel, days, truth, benchmark or panel_benchmark(self.settings.benchmark, panel))
 
     def observe_market(self, panel: Panel) -> Market:
@@ -364,9 +371,10 @@ class Trader(PanelPolicy):
         return market.observations[:, -self.config.episode.context :]
 
     def _account_block(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
-        """Return the account as the trader sees it; None if it sees none.
+        """Return the account as the trader's network sees it; None if its observation has no account.
 
-        The numbers of an instrument are held or not, share of the holding time passed, and unrealised gain.
+        Each of K instruments has three numbers: 1 if it is held, else 0; the share of the holding time that has passed;
+        and the unrealised gain as a fraction. The first two axes, of one member and one day, are 1.
         """
         if not self.config.account_observation:
             return None

@@ -50,14 +50,15 @@ class PanelSizes:
 def plan_use(
     settings: ErlConfig, panel: Panel, budget: str | None = None, *, days: Days | None = None, choice_bytes: int = 0
 ) -> Plan:
-    """Plan the memory to decide on the newest day of a panel and to explain the decision, or to play days of it.
+    """Plan the memory of `flatwater orders`, which decides on a panel's newest day, or of `flatwater backtest`.
 
     Args:
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        days: rows that are played against the baselines; None for a decision.
-        choice_bytes: bytes of `measure_rule_choice`; 0 if no rule was to be chosen.
+        days: rows that a backtest plays; None for orders.
+        choice_bytes: bytes that choosing the rule of purchases takes before, by `measure_rule_choice`; 0 without a
+            choice.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
@@ -76,7 +77,7 @@ def plan_use(
 
 @lru_cache(maxsize=CACHED_MEASUREMENTS)
 def measure_rule_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
-    """Return the peak bytes of choosing a run's rule of purchases, measured on the meta device; 0 for a single rule.
+    """Return the peak bytes of choosing a run's rule of purchases, measured on the meta device; 0 without candidates.
 
     The rule says how long a position is held, how many are bought at a close, and at which gain they are sold.
 

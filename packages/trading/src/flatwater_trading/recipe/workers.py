@@ -60,11 +60,11 @@ class TraderService(WorkerService):
         self.set_measured_state_(self._run, () if private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
-        """Write the members' rows, and the counts of the tally, which sums numbers of the updates.
+        """Write the members' weights and optimizer's moments, and the counts of their updates, as the run has them.
 
         Args:
             rows: values of the tensors of `member_rows`, by path.
-            added: number of values in each sum of the tally.
+            added: number of values that each sum of the learner's tally (loss, gradient norm) has added up so far.
             updates: number of updates since the run began.
         """
         learner = self._run.learner
@@ -155,6 +155,7 @@ class TraderWorkers(WorkerPool):
         tile_ranges = worker_shares(len(self._tiles), len(plan.workers))
         # For each worker, its members [low, high): from its first tile to its last.
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in tile_ranges]
+        # For each tile, the number of the worker that computes it.
         self._owner_of_tile = [number for number, (low, high) in enumerate(tile_ranges) for _ in range(low, high)]
         # Paths of tensors in a mapped file, whose bytes a worker does not count as its own.
         mapped = tuple(plan.mapped)
@@ -203,12 +204,15 @@ class TraderWorkers(WorkerPool):
         self._rows_are_stale = True
 
     def gather_(self) -> None:
-        """Write rows, sums of updates and priorities from the workers into the run, if they have changed since."""
+        """Copy what the workers have learned since the last call into the run; do nothing if that is nothing.
+
+        These are the members' weights and moments, the sums of their updates, and the priorities of the replay.
+        """
         if not self._errors_since_gathering:
             return
         answers = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
-        # All workers set priorities by the same errors, so those of one worker are enough.
+        # All workers set priorities by the same errors, so the priorities of the first are those of all.
         priorities = self.workers[0].ask("priorities") if replay is not None and replay.priorities is not None else {}
         for span, (rows, _) in zip(self.spans, answers, strict=True):
             for name, leaf in member_rows(learner):
@@ -269,7 +273,7 @@ class TraderWorkers(WorkerPool):
             name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # [members:] is the champion's row, if any
             for name, leaf in member_rows(learner)
         }
-        # Each member adds equally often to a sum, so a share's part is proportional to its members.
+        # Each member adds equally often to a sum, so a worker's part of the count is in proportion to its members.
         added_by_name = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
         worker.ask("load", rows, added_by_name, learner.tally.updates)
         if replay is None:

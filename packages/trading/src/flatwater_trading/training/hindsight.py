@@ -88,11 +88,11 @@ def build_hindsight_members(_config: AlgorithmConfig, nets: Networks, setting: S
 
 def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
     """Return the gain at any sale target in [-1, 1], linear between the known gains at G evenly spaced targets."""
+    # The known gains are numbered from 0, at target -1, to `last`, at target 1; a position may lie between two of them.
     last = gain.shape[-1] - 1
-    # 0 at target -1, `last` at target 1.
     position = (target + 1) / 2 * last
-    # Detached, so that the gradient by the target is the slope between its two neighbours. With a single known
-    # gain, both neighbours are it.
+    # Detached, so that the gradient by the target is the slope between the two neighbouring gains. With a single known
+    # gain, both neighbours are this one.
     lower_index = position.detach().floor().clamp(0, max(0, last - 1)).long().unsqueeze(-1)
     upper_index = (lower_index + 1).clamp(max=last)
     lower_gain, upper_gain = gain.gather(-1, lower_index), gain.gather(-1, upper_index)

@@ -1,6 +1,9 @@
 """The learning phase: from the outcomes of the training days, or from transitions that members have played.
 
 Transitions are drawn by number, and their windows are gathered from the panel.
+
+A tile is a group of members that are computed at once; a group is a part of a tile whose observations of one
+micro-batch fit into memory together. `setup.share` are the members that this process computes.
 """
 
 from collections.abc import Callable
@@ -23,9 +26,14 @@ from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
 def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
-    """Split each tile into groups of members [low, high) whose observations of a micro-batch fit in memory together."""
+    """Split the members of this process into groups that learn together, one group after the other.
+
+    First into tiles, the members that are computed at once; then each tile into groups [low, high) of members whose
+    observations of one micro-batch fit into memory together.
+    """
     group_size, groups = setup.members_at_once(run.market), list[Span]()
     for low, high in split_spans(setup.members, setup.tile):
+        # Spans of a tile count from its first member, `low`.
         groups += [(low + first, low + stop) for first, stop in split_spans(high - low, group_size)]
     return groups
 
@@ -50,7 +58,7 @@ def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
 
 
 def updates_due(setup: ErlSetup, run: ErlState) -> int:
-    """Return the number of updates of this generation: 0 until the replay holds its minimum."""
+    """Return the number of updates of this generation: 0 until the replay holds `replay.warmup` transitions."""
     is_warm = run.replay is None or drawable_count(run.replay) >= setup.config.replay.warmup
     return setup.config.learner.own.updates if is_warm else 0
 
@@ -95,9 +103,9 @@ class ReplayLearning:
         self._drawn_positions: Tensor | None = None  # of the last draw, for `update_priorities_`
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """Draw for all members of the population, and update the members of this process.
+        """Draw transitions for all members of the population, and update the members of this process once.
 
-        Returns |TD error| of the transitions that these members drew.
+        Returns |TD error| of the transitions that these members drew: P members, G micro-batches of B transitions.
         """
         setup, settings = self._setup, self._setup.config.learner
         shape = (setup.config.population.size, settings.micro_batches, settings.own.batch_size)
@@ -105,7 +113,7 @@ class ReplayLearning:
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
         # Every process draws for the whole population, so a member's draw is the same in each of them.
         self._drawn_positions, weight = draw(self._replay, shape, rng)
-        own_members = slice(*setup.share)
+        own_members = slice(*setup.share)  # the members that this process computes
         positions = self._drawn_positions[own_members]
         own_weight = None if weight is None else weight[own_members]
         micro_batches = range(settings.micro_batches)

@@ -48,10 +48,10 @@ def purchase_rows(train: Days, hold_days: int) -> range:
 
 
 def lesson_days(setup: ErlSetup) -> range:
-    """Return the rows on which purchases are learned, as `purchase_rows` does, and check that they are enough.
+    """Return the rows of the training days on which purchases are learned, and check that there are enough.
 
     Raises:
-        ConfigError: there are fewer rows than a stretch needs or, without hindsight, none.
+        ConfigError: learning in hindsight has fewer rows than a stretch of days; or another algorithm has none.
     """
     train, hold = setup.splits.train, setup.config.env.trade.hold_days
     stretch = stretch_days(setup) if setup.config.learns_from_outcomes else 1
@@ -72,7 +72,11 @@ def stretch_days(setup: ErlSetup) -> int:
 
 
 def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
-    """Resolve the gain of every purchase, and allocate the buffer of stretches; on the meta device only allocate."""
+    """Compute the gain of every possible purchase, and allocate the buffer that stretches are gathered into.
+
+    A gain is that of a purchase on a training day, of an instrument, with a sale target. On the meta device, for a
+    plan, nothing is computed.
+    """
     config, days = setup.config, lesson_days(setup)
     columns, _, features = market.observations.shape
     stretches = setup.members_at_once(market) * stretch_count(config)

@@ -1,4 +1,4 @@
-"""Members play slices of the panel: all members and slices are one batch of episodes in lock-step.
+"""Members play slices of the panel (episodes): all members and slices are one batch of episodes in lock-step.
 
 The market does not react to the traders, so a member's observations of a slice are known before the first step: the
 encoder passes over each slice once, and the days then only run the heads, the noise and the simulator.
@@ -71,7 +71,12 @@ class PlannedActions:
     """True if actions are computed day by day, from the hidden layer."""
 
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
-        """Return the input of all members on one day of all slices."""
+        """Return what all P members act on, on one day of all S slices.
+
+        Args:
+            day: number of the day in a slice, from 0.
+            account: open positions of the B = P x S episodes, the member varying slowest; None if not observed.
+        """
         actions_or_hidden = self.actions_or_hidden[:, :, day]
         # All members miss the same data, and their accounts come as one batch of episodes.
         missing = self.missing[:, day].expand(len(actions_or_hidden), -1, -1)
@@ -159,6 +164,7 @@ def plan_shapes(
         days: number D of days of a slice; None for those of an episode.
     """
     length, instruments = days or setup.config.env.episode.days, len(market.investable)
+    # Of each instrument, its action or the hidden layer that it is computed from.
     last_size = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
     planned = (members, slices, length, instruments, last_size)
     return planned, (slices, length, instruments), (members, len(market.observations))
@@ -170,7 +176,12 @@ def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
 
 
 def build_play_buffers(setup: ErlSetup, *plans: Shapes) -> PlayBuffers:
-    """Allocate buffers that are large enough for each of several plans, which use them one after the other."""
+    """Allocate flat buffers that are large enough for each of several plans, which use them one after the other.
+
+    Args:
+        setup: device of the buffers.
+        plans: for each plan, the shapes of its three tensors, by `plan_shapes`.
+    """
     planned_shapes, missing_shapes, attention_shapes = zip(*plans, strict=True)
     return PlayBuffers(
         planned=filled_tensor(0, max(prod(shape) for shape in planned_shapes), device=setup.device),

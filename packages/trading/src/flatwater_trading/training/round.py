@@ -36,7 +36,7 @@ def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> Erl
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int) -> None:
-    """Let the members of a tile play the training slices; write their fitness, numbers by slice, and transitions.
+    """Let the members of a tile play the training slices (episodes); write their fitness, measures and transitions.
 
     A tile is a span of members that are computed at once. All tiles play the same slices; with noise if members learn
     from transitions.
@@ -49,7 +49,7 @@ def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int)
     """
     span = setup.tiles[tile]
     result = executor.train(tile)
-    rows = slice(*span)
+    rows = slice(*span)  # a row of the scores for each member
     scores = run.scores
     scores.fitness[rows] = result.fitness
     for name, column in result.slices.items():
@@ -89,9 +89,12 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int)
 
 
 def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
-    """Make the best member of the validation the champion if it beats the old one, and write the champion's scores."""
+    """Make the member with the best validation value the champion if it beats the old one; write the champion's scores.
+
+    The champion is the best trader so far. Its weights and scores are in the last row, after those of the members.
+    """
     scores = run.scores
-    # If the best member becomes the champion, its numbers are copied to the last place, the champion's.
+    # Besides its weights and value, these numbers of the best member are copied to the champion's row.
     numbers = [scores.activity, *scores.judged.values()]
     best_member = crown_best_(run.learner, run.lineage, scores.validation, numbers)
     scores.crowned.fill_(best_member >= 0)
@@ -102,7 +105,10 @@ def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
 
 
 def evolve_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> None:
-    """Evolve the next generation: by fitness on the training slices, and a plateau by the best validation value."""
+    """Replace the members by the next generation, selected by their fitness on the training slices.
+
+    The best validation value shows whether progress has stopped (a plateau), upon which mutation grows.
+    """
     scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
         setup.config.evolution,
@@ -121,7 +127,7 @@ def evolve_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -
 
 
 def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
-    """Return the round's numbers by name, and clear the sums of its updates."""
+    """Return the numbers of a round by name, for its line in the metrics, and clear the sums of its updates."""
     scores = run.scores
     # One copy to the host, in float64, as a float32 mean of penalties of 10,000 and gains of 0.01 loses digits.
     fitness = scores.fitness.double().cpu()
@@ -153,7 +159,7 @@ def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
 
 
 def _summarise_episodes(run: ErlState) -> dict[str, float]:
-    """Return the means of the training episodes' numbers over all members, by name."""
+    """Return the means of the training episodes' measures over all members and slices, by name."""
     summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
     count = summary["trades"].sum()
     # Win rate and mean gain are means over trades, so an episode counts by the number of its trades.

@@ -172,7 +172,10 @@ def append_(
 
 
 def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-    """Draw ring positions with replacement; return them and their importance weights, None without priorities."""
+    """Draw ring positions of this shape, with replacement; return them and their importance weights.
+
+    Without priorities all transitions are equally likely, and the weights are None.
+    """
     if replay.priorities is not None:
         return draw_prioritised(replay.priorities, shape, rng)
     # The count is a number of the host: a draw does not wait for the device.

@@ -58,9 +58,13 @@ class ErlSetup:
 def build_networks(
     config: ErlConfig, columns: int, investable: Int[Tensor, "K"], *, chunk_factor: int = 1
 ) -> tuple[TraderActor, TraderCritic]:
-    """Build actor and critic for a panel with this number of columns, of which those in `investable` can be bought.
+    """Build actor and critic for a panel, as functions without weights.
 
-    On other devices than a CPU, `chunk_factor` times as many days may be encoded at a time.
+    Args:
+        config: configuration of the trainer.
+        columns: number of columns of the panel.
+        investable: numbers of the columns that can be bought.
+        chunk_factor: multiple of the days that a CPU encodes at a time, for devices without a small cache.
     """
     env = config.env
     return build_trader(

@@ -117,6 +117,7 @@ def validate_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> Ti
     count = span[1] - span[0]
 
     def strip_padding(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
+        """Return the rows of the p members and, last, the champion's; padding is between them."""
         return torch.cat([rows[:count], rows[-1:]])  # an index list would be copied to the device
 
     return TileValidation(
@@ -137,13 +138,18 @@ def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor
     entry_price = market.last_close[first_rows]
     exit_price = market.last_close[first_rows + setup.config.env.episode.days - 1]
     has_price = entry_price > 0
-    return ((exit_price / entry_price.where(has_price, 1) - 1) * has_price).sum() / has_price.sum().clamp(min=1)
+    # 1 in the place of a missing price, so that nothing is divided by 0.
+    gain = (exit_price / entry_price.where(has_price, 1) - 1) * has_price
+    return gain.sum() / has_price.sum().clamp(min=1)
 
 
 def _padded_rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
-    """Return the rows [tile] of a tile's weights in this process; padding repeats the last member's row."""
+    """Return the rows of this process's weights that belong to members low ... high - 1, always `setup.tile` of them.
+
+    A shorter tile is padded with the last member's row, so that all tiles have one shape.
+    """
     low, high = span
-    # This process has the rows of its own share of the members.
+    # This process has weights of its share of the members alone, so its row 0 is member `first_member`.
     first_member, _ = setup.share
     return torch.arange(low, low + setup.tile, device=setup.device).clamp(max=high - 1) - first_member
 
@@ -193,7 +199,7 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, transitions: Transitions, 
 
 
 def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, "P"]:
-    """Return the mean of each member's `evaluation.lowest` lowest slices."""
+    """Return the mean of each member's lowest values over its S slices, as many as `evaluation.lowest` says."""
     return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
 
 

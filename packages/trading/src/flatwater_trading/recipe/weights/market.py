@@ -26,7 +26,7 @@ def signal_market(panel: Panel, device: torch.device, costs: CostConfig | None =
     """
     signals = find_signals(panel)
     rates = None if costs is None else rate_tables(panel, costs)
-    # Tables without rows stand for costs that are all in proportion to the value.
+    # Tables without rows stand for costs that are all in proportion to the value of a trade.
     share_rate = impact_rate = torch.empty(0, signals.own.shape[1])
     if rates is not None:
         last_close = portfolio_prices(panel_closes(panel)).last_close
@@ -44,7 +44,10 @@ def signal_market(panel: Panel, device: torch.device, costs: CostConfig | None =
 
 
 def outline_market(panel: Panel, costs: CostConfig | None = None) -> SignalMarket:
-    """Return a market of a panel's size on the meta device; the tables of rates are empty unless `costs` need them."""
+    """Return a market with the sizes of a panel on the meta device, where tensors have no values.
+
+    The tables of rates are empty unless `costs` depend on the number of shares or on the volume.
+    """
     days, columns, instruments = len(panel.dates), len(panel.instruments), len(panel.investable)
     rate_days = 0 if costs is None or costs.is_proportional else days
     return SignalMarket(

@@ -130,15 +130,16 @@ def decide_weight_orders(
         shares: shares held before the orders, by instrument, in traded prices if these are known.
         cash: money of the account besides the shares.
         config: costs and band.
-        held: part of the learned weights that is in `targets`.
-        rest: name of what the other part is held in, `equal weight` or `cash`.
+        held: part of the learned weights that is in `targets`, 0 to 1; only reported.
+        rest: name of the other part, `equal weight` or `cash`; only reported.
         stop: record of the stop after the day before; None for an account that begins.
 
     Raises:
         DataError: an instrument of `shares` is unknown or never had a price, or the stop's day is none of the prices'.
     """
     last_close, names, previous_shares = close.prices.last_close, close.names, _shares_in_panel_prices(close, shares)
-    money, row = last_close.new_tensor([cash]), len(close.dates) - 1  # a batch of one account
+    # A batch of one account; `row` is the newest day.
+    money, row = last_close.new_tensor([cash]), len(close.dates) - 1
     previous_equity = money + (previous_shares * last_close).sum()
     stop_state, is_stopped = update_stop(_stop_state(close, money, stop), previous_equity, row, config)
     account = rebalance(previous_shares[None], money, targets[None], close.prices, config, is_stopped=is_stopped)
@@ -158,7 +159,7 @@ def decide_weight_orders(
         stop=None if config.stop is None else _stop_record(close, stop_state),
         unpriced=close.unpriced,
         short_histories=close.short_histories,
-        # The row of the stop itself is the first of `stop_rows`.
+        # A stop lasts `stop_rows` rows, of which the row of the stop is the first.
         stop_rows_left=config.stop_rows - (row - int(stop_state.stopped_row)) if bool(is_stopped) else 0,
     )
 
@@ -178,19 +179,24 @@ def _trades_as_orders(
         for name, value, price in zip(names, traded_values.tolist(), prices.tolist(), strict=True)
         if value
     ]
-    # False sorts before True, so sales come first, each kind in the order of the instruments.
+    # The key is False, which sorts first, for sales; within a kind the order of the instruments stays.
     return tuple(sorted(orders, key=lambda order: order.order != "sell"))
 
 
 def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord | None) -> StopState:
-    """Return the stop's state: that of its record, or without a record that of an account that begins with `cash`.
+    """Return the state of the account's stop, as the simulator of accounts keeps it.
+
+    Args:
+        close: dates of the prices.
+        cash: money [1] of an account that begins.
+        stop: record of the stop after the day before; None for an account that begins.
 
     Raises:
         DataError: the day of the stop is not one of the prices'.
     """
     if stop is None:
         return initial_stop(cash)
-    # One row; none if the account is not stopped, as `since` is then empty.
+    # The row of the day on which the account was stopped; no row if it is not, as `since` is then empty.
     rows = np.flatnonzero(close.dates.astype(str) == stop.since)
     if stop.since and not len(rows):
         raise DataError(
@@ -210,7 +216,7 @@ def _stop_record(close: WeightsClose, state: StopState) -> StopRecord:
 def _weight_holdings(
     names: Sequence[str], new_shares: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
 ) -> tuple[WeightHolding, ...]:
-    """Return the instruments that are held, each with its part of the equity."""
+    """Return the instruments that are held, each with its part of the equity; others have no shares or no price."""
     return tuple(
         WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
         for name, count, price in zip(names, new_shares.tolist(), prices.tolist(), strict=True)
@@ -219,7 +225,9 @@ def _weight_holdings(
 
 
 def _shares_in_panel_prices(close: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
-    """Convert held shares to the panel's prices, which may be adjusted: their number changes, their value does not.
+    """Convert numbers of shares at traded prices to numbers at the panel's prices, so that their values stay the same.
+
+    The panel's prices may be adjusted for splits and dividends.
 
     Raises:
         DataError: an instrument of `shares` is not one of the prices', or has never had a price.

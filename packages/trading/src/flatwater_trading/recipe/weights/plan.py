@@ -59,7 +59,10 @@ def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, We
 
 
 def measure_phase_peaks_(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
-    """Run each phase once on `run`, on the meta device, and return the peak bytes of its temporary tensors."""
+    """Run each phase once on the meta device, and return the peak bytes of its temporary tensors by phase.
+
+    `run` is changed, so it must be a state that is thrown away.
+    """
     learner = setup.config.learner
     step_ = bind_step(run.weights, run.adam, lr=learner.lr, weight_decay=learner.weight_decay, clip=learner.grad_clip)
     return {
@@ -72,7 +75,7 @@ def measure_phase_peaks_(setup: WeightsSetup, run: WeightsState) -> dict[str, in
 
 
 def signal_bytes(panel: Panel) -> int:
-    """Return the most bytes that computing signals takes in NumPy."""
+    """Return the most bytes that NumPy takes to compute the signals of a panel."""
     days, instruments = len(panel.dates), len(panel.investable)
     # Tables in double precision (8 bytes) and, for each span of the exponential means, two more in single precision (4
     # bytes): the moves, and the moves less their mean over the instruments.
@@ -102,7 +105,7 @@ def plan_use(account: PortfolioConfig, panel: Panel, budget: str | None, *, play
         account: costs of trades.
         panel: panel with the columns of training; only its sizes are read.
         budget: memory that may be taken; None for 90 % of the tightest limit.
-        plays: whether days are played; else only the newest day is decided on.
+        plays: whether days are played, by a backtest; False for orders, which decide on the newest day alone.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.

@@ -68,7 +68,7 @@ class WeightsRun(Run):
         """Return lines about the days of each split, odd prices, stretches shorter than usual, and costs of orders."""
         lines = [describe_splits(self.panel, self.setup.splits), *oddity_lines(self.panel)]
         days = self.setup.stretch_days
-        # Left open by the user, and shortened to the training days.
+        # The user has left the length open, and the training days have shortened it.
         if self.config.learner.days is None and days < USUAL_STRETCH:
             lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
         account, count = self.config.account, len(self.panel.investable)
@@ -124,7 +124,7 @@ class WeightsRun(Run):
         split = "holdout" if holdout else "validation"
         run_facts = {
             "rounds": rounds,
-            # Every round's weights, at each share that may be held, were a candidate for the champion.
+            # A try is a candidate for the champion: the weights of a round, held at one of the shares.
             "tries": rounds * len(HELD_SHARES),
             "tried": "parts held x rounds",
             "seed": self.config.seed,
@@ -164,7 +164,13 @@ def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
 
 
 def shorten_weights(config: WeightsRunConfig, panel: Panel, rows: int) -> WeightsRunConfig:
-    """Return the configuration with default lengths shortened: splits to fit `rows` rows, the history to a year."""
+    """Return the configuration with shorter lengths in the place of defaults: splits that fit, a history of a year.
+
+    Args:
+        config: settings of a run.
+        panel: panel, whose calendar says how many rows a year has.
+        rows: number of rows that the run uses.
+    """
     year = max(MINIMUM_CONTEXT, panel.calendar.a_year)
     # A history that the user has set stays.
     is_default = config.history == WeightsRunConfig().history

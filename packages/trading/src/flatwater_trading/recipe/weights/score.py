@@ -88,8 +88,9 @@ class WeightsScore(PlayedDays):
         """Sentence on the part of the learned weights that was held, and on what they would have earned whole."""
         if self.held_share == 1:
             return "It held the learned weights whole."
-        held_phrase = f"{self.held_share:.0%} of the learned weights and {self.rest} for the rest"
-        if not self.held_share:
+        if self.held_share > 0:
+            held_phrase = f"{self.held_share:.0%} of the learned weights and {self.rest} for the rest"
+        else:
             held_phrase = (
                 f"{self.rest} alone: on days that the weights were not learned from, they earned no more than "
                 f"{self.rest} by more than chance"
@@ -98,7 +99,10 @@ class WeightsScore(PlayedDays):
 
 
 def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
-    """Play held weights, simple rules, random traders and, if `truth` is known, the oracle; measure all."""
+    """Play the held weights, simple rules and random traders on the evaluation's days, and measure each of them.
+
+    If the expected returns are known (`truth`, of a synthetic market), the oracle, which trades by them, plays too.
+    """
     panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
     prices = account_prices(panel, evaluation.config.account)
     has_close = (prices.age == 0) & (prices.last_close > 0)
@@ -110,7 +114,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         LEARNED: evaluation.learned,
     }
     played_weights = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
-    # Trader -> number of its account. The last account, the learned weights held whole, only gives a total return.
+    # Trader -> number of its account in the batch. The learned weights held whole are the last account, and no trader:
+    # they only give a total return.
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
     chance_returns = equity_measures.total_return(chance.equity)
@@ -147,7 +152,10 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
 def _play_tables(
     evaluation: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]
 ) -> PlayedWeights:
-    """Play B tables of weights, each with a row for each day, as one batch of accounts; log the trades of the first."""
+    """Play B tables of weights, each with a row for each day, as one batch of accounts.
+
+    The trades of the first account, the champion's, are logged.
+    """
     return play_weights(
         prices,
         evaluation.config.account,
@@ -162,7 +170,8 @@ def _play_tables(
 def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
     """Play random traders: each holds the champion's weights, shifted in time and with the instruments permuted.
 
-    The order of the days stays the same, so a random trader invests and trades as much as the champion.
+    All days are shifted by the same number, in a circle, and one permutation counts for all of them. So a random trader
+    invests and trades as much as the champion.
     """
     days, count = evaluation.held.shape
     rng = generator(evaluation.config.seed, "random traders", torch.device("cpu"))
@@ -171,10 +180,9 @@ def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices)
 
     def choose_weights(number: int, today: DayPrices) -> Tensor:
         """Return the shifted and permuted weights of a day, scaled to the part that the champion invests."""
-        # Shifted in a circle: after the last day comes the first.
         weights = evaluation.held[(number + shift) % days]
         permuted_weights = weights.gather(1, permutations).where(today.priced, 0.0)
-        # The weight of an instrument without a price goes to the others, so that as much is invested.
+        # The weight of an instrument without a price goes to the others, in proportion, so that as much is invested.
         total, priced_total = weights.abs().sum(1), permuted_weights.abs().sum(1)
         return permuted_weights * (total / priced_total.clamp(min=1e-12)).where(priced_total > 0, 0.0)[:, None]
 
@@ -206,7 +214,10 @@ def _daily_numbers(
 
 
 def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
-    """Return the equity of buying on the first day and selling on the last: all instruments, and the benchmark."""
+    """Return the equity curves of buying on the first day and selling on the last, by name.
+
+    One is of all instruments in equal parts; the other, if there is a benchmark, of that alone.
+    """
     days = evaluation.days
     as_account = evaluation.config.account.as_account
     last_closes = prices.last_close[days.first : days.stop]
@@ -232,7 +243,7 @@ def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
     if evaluation.truth is None:
         return {}
     panel, days, cpu = evaluation.panel, evaluation.days, torch.device("cpu")
-    # 20: the default settlement, in which positions only close.
+    # 20 rows, the default settlement, are left after the trading days: on them positions only close.
     config = TradingConfig(
         account=evaluation.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
     )

@@ -62,7 +62,7 @@ def held_section(run: RunRecords) -> Iterator[Block]:
 def held_chart(weights: pl.DataFrame) -> Chart:
     """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
-    # By the mean weight, the largest first; 0 for an empty table, which has no mean.
+    # Sorted by the mean weight, the largest first; an empty table has no mean, so 0 takes its place.
     most_held = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
     shown_rows = weights[spread_indexes(len(weights), MAXIMUM_POINTS)]
     omission = (

@@ -199,7 +199,8 @@ class WeightsTrader(PanelPolicy):
     def _newest_close(self, panel: Panel) -> WeightsClose:
         """Return the newest close of an aligned panel, with the rates of costs on its day."""
         last_row = len(panel.dates) - 1
-        # 1 where prices as traded are unknown: orders are then in the panel's prices.
+        # The traded over the panel's price of each instrument; 1 where traded prices are unknown, so that orders are in
+        # the panel's prices.
         ratios = [traded_ratio(panel, last_row, k) for k in range(len(self.investable))]
         return WeightsClose(
             dates=panel.dates,
@@ -365,7 +366,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     if not 0 <= header_values.held <= 1:
         raise ValueError(f"held = {header_values.held}: expected 0 to 1")
     layout = trader_layout(settings, len(names), len(investable))
-    # Tensors of another number of members are left out: `join_weights` then reports them as missing.
+    # Tensors with another number of members are left out here: `join_weights` then reports them as missing.
     tensors_of_members = {name: tensor for name, tensor in tensors.items() if tensor.shape[:1] == (size,)}
     # A row of weights [1, n] for each member.
     members = [

@@ -6,13 +6,16 @@ from flatwater_trading.panel.splits import Days
 
 
 def cut_blocks(train: Days, members: int) -> tuple[Days, ...]:
-    """Cut the training days into as many blocks as there are members; each member leaves out a block of its own."""
+    """Cut the training days into as many blocks as there are members, equally long up to one day.
+
+    Member n does not learn from block n, so it can be judged there.
+    """
     edges = (train.first + number * len(train) // members for number in range(members + 1))
     return tuple(Days(first, stop) for first, stop in pairwise(edges))
 
 
 def longest_stretch(train: Days, block: Days) -> int:
-    """Return the most days that one stretch can have for a member that leaves out this block."""
+    """Return the most consecutive days that a member can learn from at a time, if it leaves out this block."""
     # Less one, as the return of its last day needs a close after it, outside of the block and on a training day.
     return max(block.first - train.first, train.stop - block.stop) - 1
 

@@ -81,7 +81,10 @@ def mean_weights(params: Params, signals: DaySignals, account: PortfolioConfig) 
 
 
 def resting_weights(tradable: Bool[Tensor, "D K"], account: PortfolioConfig) -> Float[Tensor, "D K"]:
-    """Return the weights of the part that is not learned, if it is invested: equal weights, within the limits."""
+    """Return equal weights of the instruments that are traded on a day, within the account's limits.
+
+    They are held for the part of the money that does not follow the learned weights.
+    """
     equal_weights = tradable / tradable.sum(-1, keepdim=True).clamp(min=1)
     return (account.gross * equal_weights).clamp(max=account.largest)
 
@@ -110,8 +113,10 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
 
 
 def _weigh_unseen_days_(run: WeightsState, setup: WeightsSetup) -> None:
-    """Write `run.unseen`: on each block the weights of the member that left it out, then the validation days' mean."""
-    # Each member on the block that it left out, then all members on the validation days.
+    """Write `run.unseen`: weights on the training and validation days, from members that did not learn from the day.
+
+    On each block of training days it is the member that left this block out; on the validation days the mean of all.
+    """
     weights_of_days = [(run.weights[member : member + 1], block) for member, block in enumerate(setup.blocks)]
     weights_of_days.append((run.weights, setup.splits.validation))
     first_judged = setup.judged_days.first  # row 0 of `unseen`
@@ -127,10 +132,11 @@ def make_judgement(
     tradable: Bool[Tensor, "D K"],
     costs: Costs,
 ) -> Judgement:
-    """Return the judgement of learned weights by days that they were not learned from.
+    """Choose the share of the learned weights that is held, by days that they were not learned from.
 
-    The share of them is held whose mean lead over the weights that need no learning is largest, less `caution` times
-    the deviation of this mean.
+    The rest of the money is in weights that need no learning: equal weights, or cash. Each share of `HELD_SHARES` has a
+    mean daily lead over holding the rest alone. The share is held whose lead, less `caution` times the deviation of
+    this mean, is largest.
 
     Args:
         setup: caution, limits and the money of the account.
@@ -142,6 +148,7 @@ def make_judgement(
     caution, account = setup.config.judgement.caution, setup.config.account
 
     def growth(weights: Tensor) -> Tensor:
+        """Return the log growth [D] of an account that holds these weights, by day."""
         return log_growth(weights, following, costs, account.cash).double()
 
     equal_weights_within_limits = resting_weights(tradable, account)
@@ -149,7 +156,7 @@ def make_judgement(
     rest_is_invested = (growth(equal_weights_within_limits).sum() > 0).double()
     rest_weights = equal_weights_within_limits * rest_is_invested.float()
     resting_growth = growth(rest_weights)
-    leads, deviations = [], []  # for each share
+    leads, deviations = [], []  # of each share: the mean daily lead over the rest alone, and this mean's deviation
     for learned_share in HELD_SHARES:
         daily_lead = growth(learned_share * learned_weights + (1 - learned_share) * rest_weights) - resting_growth
         # The last days, if they do not fill a block, are left out of the deviation.

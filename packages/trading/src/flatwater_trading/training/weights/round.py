@@ -55,7 +55,10 @@ def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
 
 
 def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
-    """Draw the rows of each member's S stretches of L days, for the update with this number."""
+    """Draw the rows of each member's S stretches of L consecutive days, for the update with this number.
+
+    Each member has left out a block of the training days, so a stretch begins before this block or after it.
+    """
     learner, members = setup.config.learner, setup.config.members.size
     rng = stream(setup.config.seed, "stretches", update, device=setup.device)
     draws = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
@@ -87,7 +90,7 @@ def _growth_and_gradient(
         span: members [low, high).
     """
     market, rows = run.market, days.flatten(1)
-    weights = run.weights[slice(*span)].detach().requires_grad_()
+    weights = run.weights[slice(*span)].detach().requires_grad_()  # these members' parameters
     signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
     account = setup.config.account
     held_weights = weigh(views(weights, setup.layout), signals, account).view(*days.shape, -1)
