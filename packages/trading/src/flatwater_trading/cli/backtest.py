@@ -101,10 +101,15 @@ class BacktestCommand(WithTrust, WithBudget):
         return trader.play_backtest(panel, days, known_true_returns(prices, panel), benchmark), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
-        """Return the folder of the result: `--out`, or a folder named by the days in the run's folder or the file's."""
+        """Return the folder of the result: that of `--out`, else a new one that is named by the days.
+
+        It is in the run's folder or, for an exported file, beside the file.
+        """
         if self.out is not None:
             return self.out
         run = Path(self.run)
         name = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}"
-        # Beside an exported file, whose name tells the folders of several files apart.
-        return run / name if run.is_dir() else run.with_name(f"{run.stem}-{name}")
+        if run.is_dir():
+            return run / name
+        # With the file's name, which tells the folders of several files apart.
+        return run.with_name(f"{run.stem}-{name}")

@@ -67,8 +67,8 @@ class OrdersCommand(WithTrust, WithBudget):
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
-            # Checked before anything is read, as orders that took seconds must not fail when they are written. Shares
-            # are the least that both kinds of traders write; `decide` checks again once the kind is known.
+            # Checked before anything is read, as orders that took seconds must not fail when they are written. Every
+            # trader writes at least a table of shares; `decide` checks again once the trader's kind is known.
             check_output("--after", self.after, SHARES)
         with terminal(to_stderr=True).status("reading the run and the prices …"):
             answer = self.decide()

@@ -163,7 +163,7 @@ class PanelShow:
 
 
 def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Table:
-    """Return the table for checking an import: columns, days, gaps, moves that look like splits."""
+    """Return the table by which a person checks an import: columns, days, gaps, moves that look like splits."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -173,7 +173,7 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
         own_features = import_result.panel.origins
         # `wide_columns` has the column of each instrument and field.
         price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
-        # As a set: a column of closes alone stands for all four prices of its instrument.
+        # Each column once: a column of closes alone stands for all four prices of its instrument.
         columns.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
     table.add_row("columns", ", ".join(columns))
     if layout.guessed:

@@ -55,7 +55,7 @@ class PaperCommand(WithTrust, WithBudget):
         for note in played_evenings.notes:
             terminal(to_stderr=True).print(note, highlight=False, markup=False)
         if self.json:
-            # Not `[-new:]`, which would be all evenings if none is new.
+            # The last `new` evenings; not `[-new:]`, which would be all of them if none is new.
             new_evenings = played_evenings.evenings[len(played_evenings.evenings) - played_evenings.new :]
             for evening in new_evenings:
                 print(encode_json(asdict(evening)).decode())

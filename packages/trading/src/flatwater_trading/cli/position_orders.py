@@ -138,11 +138,14 @@ def _periods(orders: "Orders") -> str:
 
 
 def _reason_for_no_purchase(orders: "Orders") -> str:
-    """Return the sentence with the reason why nothing is bought today; for orders without a purchase."""
+    """Return the sentence on why nothing is bought today.
+
+    Either a call on the same day has bought already, or nothing has a price, or no coefficient reaches the threshold.
+    """
     bought_instruments = [
         holding.position.instrument for holding in orders.holdings if holding.position.entry_date == orders.date
     ]
-    # The ranking begins with the largest coefficient.
+    # The ranking begins with the largest coefficient; it is empty if nothing can be bought.
     reaches_threshold = any(coefficient >= orders.threshold for _, coefficient in orders.ranking[:1])
     if bought_instruments and reaches_threshold:
         return (

@@ -93,7 +93,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         source = command.source
         if source is None:
             return command
-        # A file of settings replaces the study's, which is left out. It goes first, as later options win over it.
+        # The source is put before the other options, as later ones win. A file of settings replaces those of the study.
         if source.lower().endswith(SETTINGS_SUFFIX):
             option, other_words = "--config", options
         else:
@@ -110,11 +110,8 @@ class StudyCommand(WithTrust, RecipeSettings):
         """
         prices = self.source
         # The source is the panel of the settings, unless it is a file of settings itself.
-        if (
-            prices is not None
-            and prices == self.settings().panel
-            and not (is_synthetic(prices) or _leads_to_file_or_folder(prices))
-        ):
+        is_panel = prices is not None and prices == self.settings().panel
+        if prices is not None and is_panel and not (is_synthetic(prices) or _leads_to_file_or_folder(prices)):
             raise ConfigError(  # before anything is imported that takes seconds
                 f"{prices}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
                 "a TOML file with settings."
@@ -137,9 +134,9 @@ StudyTraders, StudyWeights = STUDIES.values()
 
 def _recipe_command(command: type[Any], options: Sequence[str]) -> type[Any]:
     """Return the command of the recipe in a settings file; `command` itself without a file or for `study weights`."""
-    # The file of --config, else the first word that names one.
-    settings_files = (Path(option) for option in options if option.lower().endswith(SETTINGS_SUFFIX))
-    file = config_option(options) or next(settings_files, None)
+    # The file of --config, else the first word that ends like a file of settings.
+    settings_files = [Path(option) for option in options if option.lower().endswith(SETTINGS_SUFFIX)]
+    file = config_option(options) or next(iter(settings_files), None)
     if command is not StudyTraders or file is None or not file.is_file():
         return command
     return STUDIES.get(str(read_toml(file).get("trainer", ERL.name)), command)

@@ -62,14 +62,14 @@ def note_unused_columns(source: Path, columns: list[str]) -> None:
 
 
 def note_far_prices(source: Path, table: pl.DataFrame, investable_names: Sequence[str]) -> None:
-    """Note the first price of a day that is far above or below both its open and its close, such as a point left out.
+    """Note the first row whose high or low is far beyond its open and its close, as if a decimal point were missing.
 
     Args:
         source: file, for messages.
         table: table of symbol, date, open, high, low and close.
         investable_names: instruments that can be bought; others may have any sign.
     """
-    # A missing open is left out of both.
+    # Without an open the close alone counts.
     upper, lower = pl.max_horizontal("open", "close"), pl.min_horizontal("open", "close")
     is_far = (pl.col("high") >= FAR_PRICE_FACTOR * upper) | (pl.col("low") * FAR_PRICE_FACTOR <= lower)
     far_rows = table.filter(is_far & pl.col("symbol").is_in(list(investable_names)))

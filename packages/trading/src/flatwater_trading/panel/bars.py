@@ -31,12 +31,12 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     Raises:
         DataError: a day has several rows and `bars` is None; or an instrument has the same time twice.
     """
-    moments = seconds_of_day(dates)
+    moments = seconds_of_day(dates)  # since midnight, of each row of the file; None if no row has a time
     frame = prices.frame
-    # No row has a time, or no day has several rows.
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
-    # By the file's row number, as a wide file has become long and each of its rows is here for every instrument.
+    # Times and cells are looked up by the file's row, as a wide file has become long: each of its rows is here once for
+    # every instrument.
     file_row = (frame["row"] - row_number(0)).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)
@@ -61,12 +61,12 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
 
 
 def _check_times(source: Path, frame: pl.DataFrame) -> None:
-    """Check that no instrument has a time twice, by the text of the file's cell, which the column `cell` has.
+    """Check that no instrument has two rows of the same time. Compared is the text of the file's date (column `cell`).
 
     Raises:
         DataError: two rows of an instrument have the same cell.
     """
-    # The cell instead of its time: after a clock was set back, two rows have the same time but cells with other zones.
+    # Not the time itself: after a clock was set back, two rows have the same time, and their cells name other zones.
     repeated_bars = frame.filter(pl.struct("symbol", "cell").is_duplicated())
     if not repeated_bars.is_empty():
         name, cell = repeated_bars["symbol"][0], repeated_bars["cell"][0]

@@ -72,12 +72,13 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     pauses = np.diff(days)
     # The median, which weekends and holes in the file do not change.
     usual_pause = float(np.median(pauses))
-    has_daily_rows = usual_pause <= 1
-    # Too few days show no pattern of weekdays, and count as a week of trading days.
-    weekdays = _count_regular_weekdays(days) if has_daily_rows and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
-    if has_daily_rows and weekdays < DAYS_OF_A_WEEK:
-        return _weekday_calendar(weekdays)
-    # The mean without holes, as the median of monthly pauses, 31 days, would count 11.8 months a year.
+    if usual_pause <= 1:  # daily rows
+        # Too few days show no pattern of weekdays, and count as a week of trading days.
+        weekdays = _count_regular_weekdays(days) if len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
+        if weekdays < DAYS_OF_A_WEEK:
+            return _weekday_calendar(weekdays)
+    # Pauses that are much longer than usual are holes. The mean, as the median of monthly pauses, 31 days, would count
+    # 11.8 months a year.
     mean_pause = float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean())
     return _calendar_by_count(DAYS_OF_A_YEAR / mean_pause)
 
@@ -92,7 +93,7 @@ def calendar_of_year(a_year: int) -> Calendar:
 
 def _calendar_by_count(count: float) -> Calendar:
     """Return the known calendar whose rows a year are within `RATE_TOLERANCE` of `count`; else an irregular one."""
-    # Distances are logarithmic, so half as many rows are as far away as twice as many.
+    # The distance is that of the logarithms, so half as many rows are as far away as twice as many.
     nearest = min(_KNOWN_CALENDARS, key=lambda calendar: abs(np.log(count / calendar.a_year)))
     is_near = abs(count / nearest.a_year - 1) <= RATE_TOLERANCE
     return nearest if is_near else calendar_of_year(max(1, round(count)))

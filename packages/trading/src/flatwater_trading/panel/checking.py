@@ -77,8 +77,26 @@ def check_prices(source: Path, prices: Prices, investable: Collection[str]) -> N
     can_be_bought = (
         pl.lit(value=True) if len(investable) == len(prices.instruments) else pl.col("symbol").is_in(list(investable))
     )
+    rules = _price_rules(can_be_bought)
+    # One pass over the table for all rules; rows are only searched if a rule is broken.
+    any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
+    for (broken, shown_prices, reason), is_broken in zip(rules, any_broken, strict=True):
+        if is_broken:
+            wrong_rows = prices.frame.filter(broken).sort("row")  # the first of the file is named
+            name = wrong_rows["symbol"][0]
+            cells = ", ".join(f"{prices.columns[name, price]} = {wrong_rows[price][0]:.7g}" for price in shown_prices)
+            raise DataError(
+                f"{source}: row {wrong_rows['row'][0]}, {name} on {wrong_rows['date'][0]}: {cells}: {reason}."
+            )
+
+
+def _price_rules(can_be_bought: pl.Expr) -> list[tuple[pl.Expr, tuple[str, ...], str]]:
+    """Return the rules of prices: the mask of the rows that break a rule, the prices that a message shows, the reason.
+
+    Args:
+        can_be_bought: mask of the rows whose instrument can be bought; others may have prices of any sign.
+    """
     must_be_positive = "expected a price above 0; leave it empty if missing, or name what is traded with --investable"
-    # A rule: the expression of the rows that break it, the prices that the message shows, and the reason.
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (can_be_bought & (pl.col(price) <= 0), (price,), must_be_positive) for price in PRICES
     ]
@@ -92,21 +110,12 @@ def check_prices(source: Path, prices: Prices, investable: Collection[str]) -> N
         )
         for price in PRICES
     ]
-    rules += [
+    return [
+        *rules,
         (_is_clearly_smaller("high", "low"), ("high", "low"), "the high is below the low"),
         (_is_clearly_smaller("high", "close"), ("close", "high"), "the close is above the high"),
         (_is_clearly_smaller("close", "low"), ("close", "low"), "the close is below the low"),
     ]
-    # One pass over the table for all rules; rows are only searched if a rule is broken.
-    any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
-    for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
-        if is_broken:
-            wrong_rows = prices.frame.filter(broken).sort("row")  # the first of the file is named
-            name = wrong_rows["symbol"][0]
-            cells = ", ".join(f"{prices.columns[name, price]} = {wrong_rows[price][0]:.7g}" for price in involved)
-            raise DataError(
-                f"{source}: row {wrong_rows['row'][0]}, {name} on {wrong_rows['date'][0]}: {cells}: {reason}."
-            )
 
 
 def _is_clearly_smaller(smaller: str, greater: str) -> pl.Expr:

@@ -99,7 +99,7 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
         if text.null_count() or not text.str.contains(_EPOCH).all():
             return _seconds_in_text(text)
         _, stamps = _stamps_since_1970(text)
-    # As Int64, as polars gives Int8, which cannot hold the seconds of an hour.
+    # Cast, as polars gives Int8, which cannot hold the seconds of an hour.
     hours = stamps.dt.hour().cast(pl.Int64)
     minutes = stamps.dt.minute().cast(pl.Int64)
     seconds = stamps.dt.second().cast(pl.Int64)
@@ -133,7 +133,8 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     """
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _dates_from_epoch(source, text)
-    # Zones are read before times are cut off, as the zone follows the time: its pattern replaces the rest of `_TIME`.
+    # Zones are read before times are cut off. In `2013-03-01 09:30 CET` the zone follows the time, so its pattern takes
+    # the place of the end of `_TIME`.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _note_zones(source, column.name, set(zones))
     day_text = text.str.replace(_TIME, "").str.strip_chars()
@@ -168,7 +169,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
 
 def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
     """Return the form of the first readable cell, and its row; None and 0 if no cell is readable."""
-    # First row of each form that some cell has.
+    # For each form that some cell has: the first row with it.
     matches: list[tuple[int, _DateForm | None]] = []
     for form in _FORMS:
         rows = text.str.contains(form.pattern).fill_null(value=False).arg_true()
@@ -234,12 +235,12 @@ def _dates_from_epoch(source: Path, text: pl.Series) -> pl.Series:
 
 
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
-    """Return the unit of the column's numbers, and their times in UTC."""
+    """Return the unit of numbers since 1970 (`s`, `ms`, `us` or `ns`), and their times in UTC."""
     numbers = text.cast(pl.Int64, strict=False)  # null for more digits than an Int64 has
     digits = text.str.len_chars()
-    # By the longest number of the column, as later days have more digits.
+    # The first unit in which no number of the column is too long: 10 digits are seconds, 13 milliseconds, and so on.
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
-    # polars has no seconds.
+    # polars has no unit of seconds.
     times = numbers * 1000 if unit == "s" else numbers
     return unit, times.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
 

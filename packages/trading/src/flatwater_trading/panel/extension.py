@@ -47,7 +47,7 @@ def _difference_phrases(known_panel: Panel, newer_panel: Panel) -> Iterator[str]
     differing_days = np.flatnonzero(known_panel.dates[:common_days] != newer_panel.dates[:common_days])
     if len(differing_days):
         day = differing_days[0]
-        # Of two different days in one row, the earlier is missing in the other panel.
+        # Of the two different days of a row, the earlier is missing in the other panel.
         yield (
             f"it lacks the day {known_panel.dates[day]}"
             if known_panel.dates[day] < newer_panel.dates[day]

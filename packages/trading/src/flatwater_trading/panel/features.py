@@ -53,9 +53,9 @@ def _past_return(columns: Columns, *, days: int) -> np.ndarray:
     """Return the return in percent since the close `days` rows ago or, if it is missing, the last close before it."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)  # -1: no close
-    # The newest row with a close up to each row, so no later row is read.
+    # For each row, the newest row up to it that has a close: no later row is read.
     newest_row = np.maximum.accumulate(rows, axis=0)
-    # The same, seen from `days` rows later; the first `days` rows have none.
+    # For each row, that of the row `days` before; -1 in the first `days` rows, which have no such row.
     without_close = np.full((min(days, len(close)), close.shape[1]), -1)
     earlier_row = np.vstack([without_close, newest_row[:-days]])
     earlier_close = np.where(
@@ -75,6 +75,7 @@ def _percent_of_close(name: str) -> Feature:
     """Return the feature `name` in percent of the day's close; NaN from the first close at or below 0 on."""
 
     def compute(columns: Columns) -> np.ndarray:
+        """Return the feature [T, n] in percent of the close."""
         close = columns["close"]
         return 100 * columns[name] / np.where(_was_always_positive(close), close, np.nan)
 

@@ -114,7 +114,9 @@ def read_prices(
     sheet: str | None = None,
     bars: Bars | None = None,
 ) -> ImportResult:
-    """Read prices and build a panel with its indicators; columns are sorted in long form, as in the file in wide form.
+    """Read prices and build a panel with its indicators.
+
+    The panel's columns are sorted by name for a file in long form; for a wide file they keep its order.
 
     Args:
         source: file (.parquet, .csv) or workbook (`file_kinds.SHEET_SUFFIXES`).
@@ -138,7 +140,8 @@ def read_prices(
         kept_columns = file_column_names(features)
         frame, mapping = unpack_lists(source, frame, columns, kept_columns)
         layout = find_layout(source, frame.columns, mapping, kept_columns)
-        read_form = wide_prices if layout.wide_columns else long_prices  # both return prices in long form
+        # Both return a row for each instrument and day.
+        read_form = wide_prices if layout.wide_columns else long_prices
         prices = read_form(source, frame, layout, dates, kept_columns)
         prices = to_daily_rows(source, prices, frame[layout.roles["date"]], bars)
         # The order is checked first, as indicators and jumps below compare neighbouring rows.
@@ -237,7 +240,8 @@ def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | No
     """Read the fields of a text whose rows are equally long, under the names of one or of several header rows."""
     # Three rows: the most that can be header rows.
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
-    # Without names polars takes those of the only header row.
+    # Two or three header rows are joined to one name for each column. With a single header row, names are None, and
+    # polars takes those of that row.
     names, header_rows = join_header_rows(top.rows()) or (None, 1)
     check_names(source, names or top.row(0))
     set_preceding_rows(header_rows)

@@ -38,14 +38,11 @@ def unpack_lists(
     }
     if not lists:
         return frame, {**mapping}
-    # A number is the name of a column if the file has one of that name, else a place.
-    places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
     length = _list_length(source, lists)
-    if not places and length == len(FEATURES):
-        places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *own_features) if name in FEATURES}
-    # Every price has a place, and every place is within the lists.
-    are_prices_placed = {*PRICES} <= {*places} and all(1 <= place <= length for place in places.values())
-    if not are_prices_placed:
+    places = _find_places(frame, mapping, own_features, length)
+    has_all_prices = {*PRICES} <= {*places}
+    are_within_lists = all(1 <= place <= length for place in places.values())
+    if not (has_all_prices and are_within_lists):
         mapping_example = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
         raise DataError(
             f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
@@ -63,6 +60,20 @@ def unpack_lists(
     other_mapping = {role: name for role, name in mapping.items() if role not in places}
     # By name, as a list of series loses an empty name, which pandas writes for an index.
     return pl.DataFrame({column.name: column for column in columns}), other_mapping
+
+
+def _find_places(
+    frame: pl.DataFrame, mapping: Mapping[str, str], own_features: Sequence[str], length: int
+) -> dict[str, int]:
+    """Return the place of each price and feature in a list, counted from 1.
+
+    Places are those of the mapping or, without any, the order of `FEATURES` in lists of so many numbers; else empty.
+    """
+    # A number in the mapping is the name of a column if the file has one of that name, else a place.
+    places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
+    if not places and length == len(FEATURES):
+        places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *own_features) if name in FEATURES}
+    return places
 
 
 def _to_lists(column: pl.Series) -> pl.Series | None:
@@ -88,8 +99,9 @@ def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
     length = 0
     for name, column in lists.items():
         lengths = column.list.len()
-        # The first list of the first column that has one; the sum is 0 for a column of empty cells.
-        length = length or sum(lengths.drop_nulls().head(1).to_list())
+        # The length of the first list in the file; the columns before it have empty cells alone.
+        if length == 0:
+            length = next(iter(lengths.drop_nulls().head(1).to_list()), 0)
         is_other_length = (lengths != length).fill_null(value=False)
         if is_other_length.any():
             row = int(is_other_length.arg_true()[0])

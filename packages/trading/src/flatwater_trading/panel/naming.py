@@ -298,6 +298,7 @@ def _find_wide_columns(
     """
     columns_by_price: dict[tuple[str, str], str] = {}
     for column in columns:
+        # `AAPL_close` -> ("AAPL", "close").
         key = _split_wide_column(column, patterns)
         if key is None or key[1] == "volume":  # a volume is no price: it is an own feature, or is left out
             key = _split_feature_column(column, own_features)
@@ -311,27 +312,30 @@ def _find_wide_columns(
 
 
 def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | None:
-    """Split `AAPL_close` or `close.AAPL` into instrument and price (`open`, `high` ...); None for other columns.
+    """Split `AAPL_close` or `close.AAPL` into instrument and price, ("AAPL", "close"); None for other columns.
 
     Pairs that pandas wrote as text, `('AAPL', 'close')`, count too.
+
+    Args:
+        column: name of a column.
+        patterns: the user's names by price, with a `*` for the instrument, such as `{"close": "*.last"}`; with any of
+            these, other names are not guessed.
     """
     for role, pattern in patterns.items():
         prefix, _, suffix = pattern.partition("*")
         # Longer than both together, so that the instrument has a name.
         if len(column) > len(prefix + suffix) and column.startswith(prefix) and column.endswith(suffix):
             return column[len(prefix) : len(column) - len(suffix)], role
-    if patterns:  # then no other column is guessed
+    if patterns:
         return None
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
     # The suffix is tried before the prefix, so `OPEN_close` is the close of OPEN. A synonym such as `adj_close` is a
     # column of long form, and not the close of an instrument `adj`.
     match = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
-    if (
-        match is None
-        or _plain_name(text) in UNUSED_COLUMNS
-        or any(_plain_name(text) in names.split() for names in SYNONYMS.values())
-    ):
+    plain_name = _plain_name(text)
+    is_synonym = any(plain_name in names.split() for names in SYNONYMS.values())
+    if match is None or plain_name in UNUSED_COLUMNS or is_synonym:
         return None
     field = match["field"].lower()
     # `[_. ]?` in the pattern: adj_close, adj close and adjclose are one field.
@@ -348,7 +352,7 @@ def _split_feature_column(column: str, own_features: Sequence[str]) -> tuple[str
 
 
 def _complete_prices(source: Path, columns_by_price: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """Return the columns of all prices: a close alone is taken for all four prices of its instrument, and noted.
+    """Check that each instrument has all four prices or a close alone; a close alone becomes all four, which is noted.
 
     Args:
         source: file, for messages.
@@ -414,8 +418,8 @@ def note_guesses(source: Path, layout: ColumnLayout) -> None:
 
 
 def _guessed_columns(roles: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
-    """Return, by role, the columns that the user did not map and that are not named after their role."""
-    # Named after it exactly, or but for case, number and separators.
+    """Return, by role, the columns that were guessed: the user did not map them, and their names are not the roles."""
+    # A name that differs from the role only in case and separators is not guessed either.
     return {
         role: name for role, name in roles.items() if role not in mapping and name != role and _plain_name(name) != role
     }

@@ -54,7 +54,7 @@ def training_statistics(panel: Panel, features: tuple[str, ...], stop: int) -> S
         DataError: a feature is unknown.
     """
     scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
-    # Features that are free of scale have one mean and deviation over all columns that can be bought.
+    # [N, F']: features that are free of scale have one mean and deviation over all columns that can be bought.
     is_pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
     shape = (len(panel.instruments), len(features))
     count, total, squares = np.zeros(shape), np.zeros(shape), np.zeros(shape)

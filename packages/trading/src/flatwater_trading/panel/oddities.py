@@ -75,10 +75,15 @@ def splits_note(panel: Panel, first: int = 0, stop: int | None = None) -> str:
 
 
 def find_jumps(panel: Panel, first: int = 0, stop: int | None = None) -> list[str]:
-    """Return the moves from one close to the next, into these rows, that look like a split, sorted by date, as text.
+    """Return the moves of closes that look like splits, as texts such as `AAPL -50.0% on 2020-01-03 (2:1)`, by date.
 
-    A text is `AAPL -50.0% on 2020-01-03 (2:1)`. If rows are weeks or months, only ratios from 2 on count: shares reach
-    smaller ratios without a split. Columns that cannot be bought, such as rates, have no splits.
+    If rows are weeks or months, only ratios from 2 on count: shares reach smaller ratios without a split. Columns that
+    cannot be bought, such as rates, have no splits.
+
+    Args:
+        panel: panel of prices.
+        first: first row that a move may lead to.
+        stop: row after the last; None for the end of the panel.
     """
     jumps = []
     calendar = panel.calendar
@@ -91,13 +96,13 @@ def find_jumps(panel: Panel, first: int = 0, stop: int | None = None) -> list[st
             continue
         # Across holes too, as a split during a halt is a move between the closes around it.
         moves = np.diff(np.log(close[rows].astype(np.float64)))
-        # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios. The
-        # root scales the usual move to that of a day, as moves grow with the root of the time between rows.
+        # A split is far larger than the instrument's usual move: a rate near 0 or a volatility index often moves by
+        # large ratios. The root scales the usual move to that of a day, as moves grow with the root of the time.
         least_move = MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
         # Most instruments have no move of the smallest ratio, and are not searched ratio by ratio.
         if (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
             for step, split in _split_like_moves(moves, ratios, least_move):
-                row = int(rows[step + 1])
+                row = int(rows[step + 1])  # of the close after the move
                 if row in range(first, len(panel.dates) if stop is None else stop):
                     jumps.append((str(panel.dates[row]), name, float(np.expm1(moves[step])), split))
     return [f"{name} {move:+.1%} on {day} ({split})" for day, name, move, split in sorted(jumps)]

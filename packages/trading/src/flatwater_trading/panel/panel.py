@@ -209,13 +209,13 @@ def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None
     if names is None:
         return np.arange(len(instruments), dtype=np.int64)
     places = {name: n for n, name in enumerate(instruments)}
-    # An exact name is tried before a pattern, as a name may have a `*`.
-    columns_by_choice = {
-        choice: [places[choice]]
-        if choice in places
-        else [places[name] for name in instruments if fnmatchcase(name, choice)]
-        for choice in names
-    }
+    columns_by_choice: dict[str, list[int]] = {}
+    for choice in names:
+        # An exact name is tried before a pattern, as a name may have a `*`.
+        if choice in places:
+            columns_by_choice[choice] = [places[choice]]
+        else:
+            columns_by_choice[choice] = [places[name] for name in instruments if fnmatchcase(name, choice)]
     unknown = [choice for choice in names if not columns_by_choice[choice]]  # without an instrument
     if unknown or not names:
         problem = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"

@@ -62,7 +62,7 @@ def plain_numbers(source: Path, frame: pl.DataFrame, *, separator: str, decimal:
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # the only mark is a decimal point
     marks_by_column = {column.name: {decimal} if decimal else _required_marks(column) for column in columns}
-    # Columns that a comma alone fits, and columns that a point alone fits.
+    # Numbers of columns in which only a comma can be the decimal mark, and in which only a point can be.
     commas = sum(marks == {"comma"} for marks in marks_by_column.values())
     points = sum(marks == {"point"} for marks in marks_by_column.values())
     # A file that separates its fields by commas hardly uses them as decimal marks.
@@ -116,14 +116,13 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
     for chunk in count_steps(f"columns, {COLUMNS_AT_ONCE} at once", chunks):
         text_names = [name for name in chunk if type_by_name[name] == pl.String]
         numbers = frame.select(pl.col(text_names).str.strip_chars().cast(pl.Float64, strict=False))
-        is_finite_by_name = {}
+        finite_names = set[str]()
         if text_names:
             # True only if all cells are finite numbers: other text is null here, and a null gives False or None.
             is_finite = numbers.select(pl.col(text_names).is_finite().all(ignore_nulls=False)).row(0)
-            is_finite_by_name = dict(zip(text_names, is_finite, strict=True))
+            finite_names = {name for name, finite in zip(text_names, is_finite, strict=True) if finite}
         for name in chunk:
-            is_parsed = is_finite_by_name.get(name)  # None for a column that is not text
-            numbers_by_name[name] = numbers[name] if is_parsed else parse_numbers(source, frame[name])
+            numbers_by_name[name] = numbers[name] if name in finite_names else parse_numbers(source, frame[name])
     return numbers_by_name
 
 

@@ -71,8 +71,10 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
         if sheet not in tables:
             raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {sheet_names}). Name one.")
         return sheet
-    # If no sheet has numbers, the first is read, and the message says what is wrong with it.
-    table_names = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
+    table_names = [name for name, rows in tables.items() if _first_number_row(rows) is not None]
+    if not table_names:
+        # No sheet has numbers: the first is read, and a later message says what is wrong with it.
+        table_names = list(tables)[:1]
     if len(table_names) != 1:
         raise DataError(
             f"{source}: {len(table_names)} sheets hold a table ({', '.join(table_names)}). "
@@ -99,10 +101,10 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
 
 
 def _header_row(rows: list[list[Any]]) -> int:
-    """Return the number of the first header row, 0 if no row has numbers.
+    """Return the number of the row with the names of the columns, counted from 0; 0 if no row has numbers.
 
-    The header row is the last row above the numbers that has more than half as many cells as they; the row just above
-    them if no row is so wide. Of two header rows, as `join_header_rows` knows them, the upper one is the first.
+    It is the last row above the first row of numbers that has more than half as many filled cells; if no row is so
+    wide, the row just above. If the names are in two rows, as yfinance writes them, it is the upper one.
     """
     number_row = _first_number_row(rows)
     if number_row is None:
@@ -154,13 +156,15 @@ def _build_frame(
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
     single_header = [str(cell).strip() for cell in rows[0]]
-    # yfinance writes two or three header rows.
-    names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or (single_header, 1)
+    # yfinance writes two or three header rows, whose names are joined; None for a single header row.
+    joined_header = join_header_rows(_rows_as_text(rows[:3]))
+    names, header_rows = (single_header, 1) if joined_header is None else joined_header
     set_preceding_rows(rows_above + header_rows)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
         cells = [row[column] for row in rows[header_rows:]]
-        if name == "" and all(cell == "" for cell in cells):
+        is_empty = name == "" and all(cell == "" for cell in cells)
+        if is_empty:
             continue
         if name in columns:
             raise DataError(f"{source}: sheet {sheet}: two columns are named {name!r}. Drop one, or rename it.")

@@ -199,8 +199,8 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
     # Arrays are read here to be hashed, and again to be written, as the hash stands before them and no copy is kept.
     metadata["sha256"] = _hash_contents(header, _array_blocks(arrays))
     text = json.dumps(header).encode()
-    # Spaces after the JSON (allowed by the format) make the float32 values begin on a cache line. Eight bytes before it
-    # have its length.
+    # Padded with spaces, which the format allows, so that the arrays begin on a cache line: the eight bytes before the
+    # JSON, with its length, count too.
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
 
 
@@ -247,6 +247,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
         raise DataError(f"{path}: expected a panel with the features {FEATURES}, got {features}. Import it again.")
 
     def map_array(name: str) -> np.ndarray:
+        """Map an array of the file, read-only, by its entry in the header."""
         entry = header[name]
         offset = start + entry["data_offsets"][0]
         return np.memmap(path, dtype=_ARRAY_KINDS[name][1], mode="r", offset=offset, shape=tuple(entry["shape"]))

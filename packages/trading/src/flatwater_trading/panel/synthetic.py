@@ -88,7 +88,8 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw_hidden_state(rng)
         beta = rng.uniform(0.7, 1.3)  # factor on the market's returns
-        # With the variance that is left, so that every column has the deviation DAILY_NOISE whatever its beta is.
+        # Own noise has the variance that market and sector leave, so that every column has the deviation DAILY_NOISE in
+        # all, whatever its beta is.
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
         drift, expected_return = law.drift_and_forecast(n, hidden, own_noise)
         returns = drift + beta * market + sectors[n % SECTORS] + own_noise - law.growth

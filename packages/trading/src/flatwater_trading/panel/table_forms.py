@@ -110,7 +110,9 @@ def wide_prices(
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
     days = parse_dates(source, frame[layout.roles["date"]], order)
     adjusted_columns = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
-    fields = (*PRICES, *own_features, *((ADJUSTED_CLOSE,) if adjusted_columns else ()))
+    fields = [*PRICES, *own_features]
+    if adjusted_columns:
+        fields.append(ADJUSTED_CLOSE)
     number_columns = [column for (_, field), column in columns.items() if field in fields]
     # Each column is parsed once, as a close alone is used as four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])
@@ -118,14 +120,17 @@ def wide_prices(
 
     def stack_field(field: str) -> pl.Series:
         """Return the numbers of a field, instrument by instrument; null for an instrument without its column."""
-        # "" stands for a column that is not there.
-        stacked = pl.concat([numbers.get(columns.get((name, field), ""), missing_column) for name in instruments])
-        return stacked.alias(field)
+        parts = []
+        for name in instruments:
+            column = columns.get((name, field))
+            parts.append(missing_column if column is None else numbers[column])
+        return pl.concat(parts).alias(field)
 
+    # Row r of the result is row r % height of the file, for instrument r // height.
     rows = np.arange(len(instruments) * height)
     table = pl.DataFrame(
         [
-            # The file's row, which messages name; it repeats for each instrument.
+            # The number of the file's row, which messages name.
             pl.Series("row", rows % max(1, height) + row_number(0)),
             pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
             pl.concat([days] * len(instruments)).alias("date"),

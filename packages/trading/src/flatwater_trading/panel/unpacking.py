@@ -104,10 +104,13 @@ def _find_encoding(source: Path, place: Path) -> str:
     for mark, encoding in _ENCODINGS:
         if head.startswith(mark):
             return encoding
-    # UTF-16 without a mark: of the two bytes of a Latin letter, one is 0.
-    if len(head) >= 4 and head[1] == head[3] == 0 != head[0]:  # noqa: PLR2004  (two letters)
+    if len(head) < 4:  # noqa: PLR2004  (two letters of UTF-16)
+        return ""
+    # UTF-16 without a mark: of the two bytes of a Latin letter one is 0, the second (little-endian) or the first.
+    first_bytes, second_bytes = head[0:4:2], head[1:4:2]
+    if second_bytes == b"\0\0" and head[0] != 0:
         return "utf-16-le"
-    return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (two letters)
+    return "utf-16-be" if first_bytes == b"\0\0" and head[1] != 0 else ""
 
 
 def _rewrite_as_utf8_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> None:

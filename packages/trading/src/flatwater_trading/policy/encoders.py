@@ -60,8 +60,8 @@ def kernels(context: int) -> tuple[int, ...]:
 
 def _fewest_factors(context: int) -> tuple[int, ...] | None:
     """Return `context` as the fewest factors up to `MAXIMUM_KERNEL`, largest first; None if it has no such factors."""
-    # Few factors are better, as each is a level that passes over the whole series. Any two of the fewest multiply to
-    # more than 16, so 12 of them would be a context of 17^6 days or more.
+    # Few factors are better, as each is a level that passes over the whole series. 11 are enough: any two of the fewest
+    # multiply to more than 16 (else one factor would do), so 12 of them would be a context of 17^6 days or more.
     for count in range(1, 12):
         best_factors = _split_factors(context, count, MAXIMUM_KERNEL)
         if best_factors is not None:
@@ -78,7 +78,8 @@ def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | N
         for factor in range(min(largest, number), 1, -1)
         if number % factor == 0 and (rest := _split_factors(number // factor, count - 1, factor)) is not None
     )
-    return min(options, key=lambda split: split[0] - split[-1], default=None)  # the least from largest to smallest
+    # The most even split has the least difference of its largest and its smallest factor.
+    return min(options, key=lambda split: split[0] - split[-1], default=None)
 
 
 def build_encoder(config: TraderNetConfig, *, context: int, features: int, chunk_factor: int = 1) -> Encoder:

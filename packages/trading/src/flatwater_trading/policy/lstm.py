@@ -38,7 +38,10 @@ class LstmEncoder:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of a linear layer for patches and, for each LSTM layer, from input and output to four gates."""
+        """Weights by name: a linear layer for patches of days, and for each LSTM layer its four gates in one.
+
+        The gates of a step read its input and the output of the step before.
+        """
         weights_by_name = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
         for layer in range(LAYERS):
             weights_by_name |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)

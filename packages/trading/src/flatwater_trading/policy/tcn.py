@@ -66,7 +66,10 @@ class TcnEncoder:
         return torch.cat(chunk_summaries, dim=2).permute(0, 1, 3, 2, 4)
 
     def _largest_input(self, length: int) -> int:
-        """Count the numbers that the level with the largest input reads, for a column of a slice of `length` days."""
+        """Return the count of numbers in the largest input of a level, for one column of a slice of `length` days.
+
+        Chunks are as wide as this input allows.
+        """
         context = prod(self.kernels)
         reach = 1
         largest = 0
@@ -80,9 +83,10 @@ class TcnEncoder:
         return largest
 
     def _summarise_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
-        """Summarise every day that has its whole context in the series, level by level: D = L - C + 1.
+        """Summarise every day that has its whole context in the series, level by level: D = L - C + 1 days.
 
-        A level computes stretches of D days if its taps span more than D days, else the whole series.
+        The taps of a day are the `kernel` days, a dilation apart, that a level joins for it. A level computes stretches
+        of D days if its taps span more than D days, else the whole series.
         """
         members, (slices, columns, length) = len(params["encoder.0.bias"]), x.shape[1:4]
         context = prod(self.kernels)

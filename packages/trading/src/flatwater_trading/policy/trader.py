@@ -188,7 +188,7 @@ class TraderActor:
         Returns:
             Coefficient and sale target in [-1, 1].
         """
-        # Without a name for the features, whose memory is free as soon as the action is computed.
+        # In one expression: the features have no name, so their memory is free as soon as the action is computed.
         coefficient, target = torch.tanh(
             apply_rowwise(params, "action", relu(_add_account(params, hidden, account)))
         ).unbind(-1)
@@ -246,7 +246,8 @@ class TraderCritic:
             hidden = hidden + apply_rowwise(params, "account", obs.account)
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
         coefficient = action[..., 0]
-        # The environment buys the best instrument if it reaches the threshold: both choices in a form with a gradient.
+        # The environment buys the best instrument if it reaches the threshold. Softmax and sigmoid stand for the two
+        # hard choices, which have no gradient.
         purchase_weight = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         purchase_weight = purchase_weight * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
         day_value = apply_linear(params, "day", relu(apply_linear(params, "days", embedding.market))).squeeze(-1)
@@ -270,7 +271,7 @@ def instrument_features(params: Params, embedding: Embedding) -> Float[Tensor, "
     The product lets the market determine the sign of a token: at times its trend pays, at other times its reversal. A
     sum alone learns this only after many more updates.
     """
-    # Around 1, so that a token passes where the market says nothing.
+    # The gate is around 1, so that a token passes unchanged where the market says nothing.
     gate = 1 + apply_rowwise(params, "gate", embedding.market).unsqueeze(2)
     market = apply_rowwise(params, "market", embedding.market).unsqueeze(2)
     return apply_rowwise(params, "token", embedding.tokens) * gate + market

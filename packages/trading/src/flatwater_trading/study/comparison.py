@@ -121,8 +121,11 @@ def _compared_settings(settings: Sequence[Mapping[str, Any]], *, only_shared: bo
         settings: settings of each study by name.
         only_shared: whether only those are compared that all have, as settings of different recipes differ anyway.
     """
-    names = dict.fromkeys(name for study_values in settings for name in study_values)
-    return [name for name in names if not only_shared or all(name in each for each in settings)]
+    # The keys of a dictionary: each name once, in order.
+    names = list(dict.fromkeys(name for study_values in settings for name in study_values))
+    if only_shared:
+        names = [name for name in names if all(name in study_values for study_values in settings)]
+    return names
 
 
 def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
@@ -130,12 +133,12 @@ def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
 
     def row(title: str, make_cell: Callable[[Mapping[str, Any]], str]) -> tuple[str, list[str]]:
         """Return the title, and the text that `make_cell` makes of each study's pooled numbers."""
-        numbers = [study.pooled_numbers for study in studies]
-        return title, [EMPTY_CELL if pooled is None else make_cell(pooled) or EMPTY_CELL for pooled in numbers]
+        cells = ["" if study.pooled_numbers is None else make_cell(study.pooled_numbers) for study in studies]
+        return title, [cell or EMPTY_CELL for cell in cells]
 
-    def trader_cell(name: str, key: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
-        """Return a function that formats the number `key` of a trader by `write`, which gets None if it is missing."""
-        return lambda pooled: write(pooled["traders"].get(name, {}).get(key))
+    def trader_cell(name: str, key: str, format_: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+        """Return a `make_cell` for a trader's number `key`: its text by `format_`, which gets None if it is missing."""
+        return lambda pooled: format_(pooled["traders"].get(name, {}).get(key))
 
     return [
         row("folds", lambda pooled: str(len(pooled["by_fold"]))),
@@ -177,7 +180,7 @@ def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifferenc
     """
     returns, first_returns = _returns_by_day(study), _returns_by_day(first)
     try:
-        # Only periods with the same beginning: a weekly and a daily study share dates, and no period.
+        # Joined by both ends of a period: a weekly and a daily study share dates, and no period.
         shared = returns.join(first_returns, on=["previous", "date"], suffix=" of first", validate="1:1").sort("date")
     except pl.exceptions.PolarsError as error:
         raise NoDifferenceError("their tables of equity have other types of days, or a day twice") from error
@@ -224,7 +227,7 @@ def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoD
 
 
 def _difference_values(outcome: StudyDifference | NoDifferenceError) -> dict[str, Any]:
-    """Return a difference as values for JSON; without one, the reason, and None for the interval."""
+    """Return a difference as values for JSON; if there is none, the reason, and None for the interval."""
     if isinstance(outcome, NoDifferenceError):
         return {"count": 0, "units": None, "same_market": None, "reason": str(outcome), "interval": None}
     return {

@@ -39,8 +39,8 @@ class StudyConfig:
 
 def check_seeds(seeds: tuple[int, ...]) -> None:
     """Check that there are seeds, not too many, none below 0, and each of them once."""
-    # As many different seeds as seeds.
-    is_valid = 0 < len(set(seeds)) == len(seeds) <= MAXIMUM_SEEDS and min(seeds) >= 0
+    are_different = len(set(seeds)) == len(seeds)
+    is_valid = 1 <= len(seeds) <= MAXIMUM_SEEDS and are_different and min(seeds) >= 0
     require(is_valid, "seeds", seeds, f"1 to {MAXIMUM_SEEDS} whole numbers from 0 on, each once")
 
 
@@ -57,8 +57,8 @@ def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
             f"--seeds {short_repr(text)}: expected a number of seeds, such as 3, or a list of seeds, such as 0,5,9"
         )
     numbers = tuple(map(int, filled_fields))
-    # A number without a comma is how many seeds there are.
     if len(fields) == 1:
+        # Without a comma the number is how many seeds there are.
         require(1 <= numbers[0] <= MAXIMUM_SEEDS, "--seeds", numbers[0], f"1 to {MAXIMUM_SEEDS} seeds")
         numbers = tuple(range(first_seed, first_seed + numbers[0]))
     check_seeds(numbers)

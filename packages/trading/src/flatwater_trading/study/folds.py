@@ -58,34 +58,48 @@ def choose_folds(base: PanelSettings, days: int, most: int) -> list[Fold]:
     Raises:
         ConfigError: the panel is too short for one fold; says what else fits, as in `find_folds`.
     """
-    fitting = (folds for count in range(most, 0, -1) if _folds_fit(base, folds := cut_folds(days, count)))
-    return next(fitting, None) or _require_folds(base, days, cut_folds(days, 1), "one fold, the fewest", most=most)
+    for count in range(most, 0, -1):
+        folds = cut_folds(days, count)
+        if _folds_fit(base, folds):
+            return folds
+    # Not even one fold fits: this raises, and says why.
+    return _require_folds(base, days, cut_folds(days, 1), "one fold, the fewest", most=most)
 
 
 def fits_a_study(panel: Panel) -> bool:
-    """Return whether a study of a panel with the default settings of traders has days enough for one fold at least."""
+    """Return whether a panel has enough days for a study of traders with default settings and at least one fold."""
     config, rows = ErlRunConfig(), len(panel.dates)
     try:
         config.split(rows)
     except ConfigError:
-        if panel.calendar.unit == "day":  # only lengths of other panels are shortened without being asked
+        if panel.calendar.unit == "day":  # lengths are only shortened for weeks, months and so on
             return False
         config = shorten_traders(config, panel, rows)
     return _folds_fit(config, cut_folds(rows, 1))
 
 
 def _require_folds(base: PanelSettings, days: int, folds: list[Fold], subject: str, *, most: int) -> list[Fold]:
-    """Return the folds of a panel of `days` days if each is long enough.
+    """Return the folds if each is long enough; else raise an error that says which folds would be.
+
+    Args:
+        base: settings that all runs share.
+        days: number of days of the panel.
+        folds: folds of the panel.
+        subject: beginning of the message, such as `--folds 5`.
+        most: number of folds that was asked for; the message offers as many or fewer.
 
     Raises:
-        ConfigError: a fold is too short; begins with `subject`, and says how `most` folds, or fewer, fit.
+        ConfigError: a fold is too short.
     """
     try:
         _check_first_fold(base, folds)
     except ConfigError as error:
-        # The largest smaller number of folds that fits; 0 if none does.
-        most_folds = next((count for count in range(most - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
-        remedies = [f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}"] if most_folds else []
+        fitting_counts = [count for count in range(1, most) if _folds_fit(base, cut_folds(days, count))]
+        most_folds = max(fitting_counts, default=0)
+        remedies = []
+        if most_folds:
+            remedies.append(f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}")
+        # More folds than these fit only with fewer validation days.
         if options := _find_more_folds(base, days, range(most, most_folds, -1)):
             remedies.append(options)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
@@ -104,7 +118,8 @@ def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
     for count in counts:
         parts = cut_folds(days, count)
         validation_days = parts[0].test.first // SPLIT_PARTS
-        if not 0 < validation_days < base.splits.validation_days:  # none at all, or no fewer than now
+        is_lower = 0 < validation_days < base.splits.validation_days
+        if not is_lower:
             continue
         splits = replace(base.splits, validation_days=validation_days)
         if _folds_fit(replace(base, splits=splits), parts):  # type: ignore[type-var]  # a dataclass

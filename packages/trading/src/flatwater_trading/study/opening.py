@@ -225,16 +225,18 @@ def _trials_of_existing_study(request: StudyRequest, base: Any, folder: StudyFol
         )
     if existing.trials:
         require_optuna()
-        # Before the space is read, as its values may name code and a folder may come from somebody else.
+        # Before the study's space is read, as its values may name code and a folder may come from somebody else.
         permit_file(folder.space, trainer=base.trainer)
-    space = None if request.space is None else read_space(request.space, base)
-    if space is not None and (not existing.trials or space != read_space(folder.space, base)):
-        search = "searches another space" if existing.trials else "was begun without a search"
-        raise ConfigError(
-            f"--space {request.space}: the study in {request.folder} {search}. Leave --space out, or give another "
-            "folder with --run for a new study."
-        )
-    return existing.trials
+    if request.space is None:
+        return existing.trials
+    space = read_space(request.space, base)
+    if existing.trials and space == read_space(folder.space, base):
+        return existing.trials
+    search = "searches another space" if existing.trials else "was begun without a search"
+    raise ConfigError(
+        f"--space {request.space}: the study in {request.folder} {search}. Leave --space out, or give another "
+        "folder with --run for a new study."
+    )
 
 
 def _choose_seeds(request: StudyRequest, existing: StudyConfig | None) -> tuple[int, ...]:
@@ -256,7 +258,7 @@ def _choose_seeds(request: StudyRequest, existing: StudyConfig | None) -> tuple[
 
 
 def _match_settings(settings: Any, folder: StudyFolder) -> Any:  # noqa: ANN401  (settings of any recipe on a panel)
-    """Return the settings, with the study's threads if they name none; check that they are those of the study.
+    """Check that the settings are those of the study in a folder; return them, with its threads if they have none.
 
     Raises:
         ConfigError: a setting that may not change differs.

@@ -43,7 +43,7 @@ def study_page(study: StudyRecords) -> str:
         Section(title="Runs", blocks=list(_runs_section(study))),
     ]
     name = study.path.resolve().name
-    # Not finished with a failed run either, as that is resumed when the study goes on.
+    # A study with a failed run is not finished, as that run is resumed when the study goes on.
     state = "finished" if all(run["state"] == "finished" for run in study.result["runs"]) else "stopped"
     return document(
         name,
@@ -105,15 +105,21 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
     yield Tile("drawdown", percent_cell(champions["drawdown"], "{:.1%}"), f"equal weight {market_drawdown}")
     for title, difference in _difference_numbers(pooled_numbers).items():
         interval = f"90% interval {nonzero_percent(difference['low'], 1)} to {nonzero_percent(difference['high'], 1)}"
-        # Coloured only if the whole interval is on one side of 0.
-        kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
+        kind = ""  # not coloured, as the interval contains 0
+        if difference["low"] > 0:
+            kind = "good"
+        elif difference["high"] < 0:
+            kind = "bad"
         yield Tile(title, nonzero_percent(difference["mean"], 1), interval, kind)
     deflated_sharpe = pooled_numbers["deflated"]
     yield Tile("deflated Sharpe", f"{deflated_sharpe['probability']:.0%}", f"for {deflated_sharpe['tries']:,} tries")
 
 
 def _difference_numbers(pooled_numbers: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """Return the champions' yearly return less the best rule's and less equal weight's: means and ends of intervals."""
+    """Return the champions' return in a year less that of the best rule, and less that of equal weight, by title.
+
+    Each has a `mean` and the ends of its interval, `low` and `high`.
+    """
     comparison = pooled_numbers["comparison"]
     best_rule = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
     return {f"less {comparison['best']}": best_rule, "less equal weight": pooled_numbers["against_equal_weight"]}
@@ -181,6 +187,7 @@ def folds_chart(study: StudyRecords) -> Chart:
     fold_names = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
 
     def column(name: str) -> list[float]:
+        """Return a number of each fold, in percent."""
         return [100 * row[name] for row in rows]
 
     has_range = len(study.result["seeds"]) > 1

@@ -113,7 +113,8 @@ def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult
     traders = result[recipe.players]  # numbers by trader
     required_types = {"tries": int, "tried": str, "comparison": dict}
     has_chance = isinstance(chance, list) and bool(chance) and all(isinstance(value, float) for value in chance)
-    if not has_chance or any(type(result.get(name)) is not kind for name, kind in required_types.items()):
+    has_required = all(type(result.get(name)) is kind for name, kind in required_types.items())
+    if not (has_chance and has_required):
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
     missing_curves = {CHAMPION, EQUAL_WEIGHT, *traders} - {*equity.columns}
     if missing_curves or not len(equity):
@@ -124,7 +125,7 @@ def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult
 def pool_folds(
     folder: StudyFolder, setup: StudyConfig, recipe: Recipe, trial_runs: Mapping[int, float] = MappingProxyType({})
 ) -> PooledResult | None:
-    """Pool the folds that every seed has been tested on; None if no fold is complete.
+    """Pool the complete folds of a study, which every seed has been tested on; None if no fold is complete.
 
     Args:
         folder: folder of the study.
@@ -136,7 +137,7 @@ def pool_folds(
         [read_fold_result(folder.run(fold, seed), recipe, seed) for seed in setup.seeds]
         for fold in range(1, setup.folds + 1)
     ]
-    # A fold counts once every seed has played it, as the seeds that are done must not choose which folds are shown.
+    # An incomplete fold is left out: which of its seeds have been tested by now must not choose what is shown.
     complete_folds = [[run for run in runs if run is not None] for runs in runs_by_fold if None not in runs]
     if not complete_folds:
         return None
@@ -144,7 +145,8 @@ def pool_folds(
     equity = {
         name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
     }
-    # Total returns of random traders, which have no skill: any of one fold may be chained to any of the next.
+    # Total returns of the random traders: number r of one fold goes on as number r of the next. They have no skill, so
+    # any may follow any other.
     chance = np.prod([_chance_equity(runs) for runs in complete_folds], axis=0) - 1
     champion_returns, equal_returns = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(_count_tries(runs, trial_runs.get(fold, 0)) for fold, runs in enumerate(runs_by_fold, 1))
@@ -168,7 +170,12 @@ def pool_folds(
 
 
 def _count_tries(runs: Sequence[FoldResult | None], trial_runs: float) -> int:
-    """Return the tries of a fold, 0 if it is not complete: those of its runs and of the trials for its settings."""
+    """Return the number of candidates that were tried for a fold's result; 0 if the fold is not complete.
+
+    Args:
+        runs: results of the fold's runs; None for a run that has not been tested.
+        trial_runs: rounds of the trials that searched for the fold's settings, in multiples of a run's rounds.
+    """
     tries: list[int] = [run.result["tries"] for run in runs if run is not None]
     if len(tries) < len(runs):
         return 0
@@ -177,7 +184,7 @@ def _count_tries(runs: Sequence[FoldResult | None], trial_runs: float) -> int:
 
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
-    """Chain curves that begin at 1 to one curve; each continues at the end of the curve before."""
+    """Chain equity curves that begin at 1 to one curve: each continues where the curve before has ended."""
     pieces = [np.ones(1)]
     for curve in curves:
         # Without its first value, which is the last one of the curve before.
@@ -274,8 +281,9 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
 def _mean_return(result: PooledResult, runs: Sequence[FoldResult], trader: str) -> float:
     """Return the total return of a trader in a fold, as the mean over the fold's runs; 0 for a return of None."""
     returns = [run.result[result.traders_key][trader]["total_return"] or 0.0 for run in runs]
-    # A rule plays alike in all runs: the mean of equal numbers could differ from them in the last bit.
-    return returns[0] if len({*returns}) == 1 else float(np.mean(returns))
+    all_are_equal = len(set(returns)) == 1  # as of a rule, which plays alike in all runs
+    # The mean of equal numbers could differ from them in the last bit.
+    return returns[0] if all_are_equal else float(np.mean(returns))
 
 
 def equity_frame(result: PooledResult) -> pl.DataFrame:

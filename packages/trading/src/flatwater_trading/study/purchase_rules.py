@@ -24,6 +24,7 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
         return {}
     # For each run of each fold: holding time in rows -> total return, None if it is not finite.
     returns_by_fold = [[holding_times(run.result) for run in runs] for runs in folds]
+    # Holding times for which every run of every fold has a return.
     common_times = sorted(set.intersection(*(set(returns) for runs in returns_by_fold for returns in runs)))
     times = {
         str(rows): _pool_returns([[returns[rows] for returns in runs] for runs in returns_by_fold])
@@ -50,7 +51,10 @@ def _return_by_settings(result: Mapping[str, Any]) -> float | None:
 
 
 def _pool_returns(folds: Sequence[Sequence[float | None]]) -> float | None:
-    """Return the return over all folds, in each of which the money is split evenly among the seeds."""
-    # A return that is not finite is None in a result, and counts as nothing earned.
+    """Return the total return over all folds, in each of which the money is split evenly among the seeds.
+
+    Args:
+        folds: for each fold the return of each seed's run; None, if it was not finite, counts as 0.
+    """
     growth_by_fold = [np.mean([1 + (value or 0.0) for value in runs]) for runs in folds]
     return finite_or_none(float(np.prod(growth_by_fold)) - 1)

@@ -105,10 +105,10 @@ class _RunningStudy:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show_(self) -> None:
-        """Show what is at work, the rounds and the time left of the whole study in the status line."""
+        """Update the status line: the search at work or the number of tested runs, then rounds and time left."""
         tested_count = sum(member.is_tested for member in self.members)
-        part = self.searched or f"{tested_count} of {len(self.members)} runs"
-        self.status.update(f"{part}, {self.progress.describe(self.opened.recipe.layout.round)}")
+        work = self.searched or f"{tested_count} of {len(self.members)} runs"
+        self.status.update(f"{work}, {self.progress.describe(self.opened.recipe.layout.round)}")
 
     def jobs(self) -> Iterator[Job]:
         """Yield a job for each run that has not been tested yet, with the settings of its fold."""
@@ -133,6 +133,7 @@ class _RunningStudy:
         """
 
         def judge(record: Record) -> bool:
+            """Count the round of a record; the run is not stopped."""
             self.progress.count_record_(record, known_rounds)
             return False
 
@@ -183,7 +184,7 @@ def train_study(
         cpu = format_duration(children.ru_utime + children.ru_stime)
         elapsed_time = format_duration(time.monotonic() - progress.began_at)
         work.say(f"{progress_line(members)}; this took {elapsed_time}, and {cpu} of CPU")
-        # Runs take hours, so the folder may have been moved before the result is written below its name.
+        # Runs take hours, and the folder may have been moved meanwhile: the result must not be written at its old name.
         status.update("pooling the folds …")
         work.require_in_place()
         result = write_study(study, members, failure_reasons, work.searches)
@@ -313,5 +314,9 @@ def _run_row(member: StudyRun, failure_reasons: Mapping[str, str]) -> dict[str, 
     """Return the row of a run in study.json; the reasons are by the names of the runs' folders."""
     name = member.run.path.name
     reason = failure_reasons.get(name, "")
-    state = "finished" if member.is_tested else "failed" if reason else "waiting"
+    state = "waiting"
+    if member.is_tested:
+        state = "finished"
+    elif reason:
+        state = "failed"
     return {"run": name, "fold": member.fold.number, "seed": member.seed, "state": state, "reason": reason}

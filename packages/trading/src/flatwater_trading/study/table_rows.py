@@ -30,7 +30,7 @@ def fold_rows(pooled_numbers: Mapping[str, Any], *, all_columns: bool = False) -
         all_columns: add the range of the seeds, the turnover, and the share of random traders that earned less.
     """
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
-    more_titles = ["each seed", "turnover", "chance"]
+    more_titles = ["each seed", "turnover", "chance"]  # shown with `all_columns`
     rows = []
     for number, row in enumerate(pooled_numbers["by_fold"], 1):
         best_rule_text = f"{percent_cell(row['best_rule_return'])} {row['best_rule']}"
