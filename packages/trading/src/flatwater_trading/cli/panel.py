@@ -168,14 +168,7 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     layout = import_result.layout
-    columns = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
-    if layout.wide_columns:
-        own_features = import_result.panel.origins
-        # `wide_columns` has the column of each instrument and field.
-        price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
-        # Each column once: a column of closes alone stands for all four prices of its instrument.
-        columns.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
-    table.add_row("columns", ", ".join(columns))
+    table.add_row("columns", ", ".join(_column_phrases(import_result)))
     if layout.guessed:
         guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
         table.add_row("", f"guessed: {', '.join(layout.guessed)}; if that is wrong, add --map {guess}")
@@ -205,6 +198,18 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
     if summary.splits_problem:
         table.add_row("too few rows", _splits_problem(summary))
     return table
+
+
+def _column_phrases(import_result: "ImportResult") -> list[str]:
+    """Return phrases on how the columns of a file were taken: `date = Day`, and of a wide file how many have prices."""
+    layout, own_features = import_result.layout, import_result.panel.origins
+    phrases = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
+    if layout.wide_columns:
+        # `wide_columns` has the column of each instrument and field.
+        price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
+        # Each column once: a column of closes alone stands for all four prices of its instrument.
+        phrases.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
+    return phrases
 
 
 def _splits_problem(summary: "PanelSummary") -> str:

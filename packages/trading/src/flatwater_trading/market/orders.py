@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater_trading.market.config import TradingConfig
@@ -320,11 +320,8 @@ def decide_orders(
     equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
     held_names = {holding.position.instrument for holding in holdings}
     can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in names])
-    trader_coefficients = action[:, 0].where(can_be_bought, -torch.inf)
-    # Columns of the market, the largest coefficient first. A stable sort: of equal coefficients the first instrument is
-    # bought, as `max` takes it in the simulator.
-    ranked_columns = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
-    ranking = tuple((names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in ranked_columns)
+    ranked_columns = _rank_columns(action[:, 0], can_be_bought)
+    ranking = tuple((names[k], float(action[k, 0].clamp(0, trade.coefficient_max))) for k in ranked_columns)
     today, purchases, equity_left = str(close.panel.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
     purchases_left = trade.purchases_a_day - sum(holding.position.entry_date == today for holding in holdings)
@@ -350,6 +347,13 @@ def decide_orders(
         unpriced=close.panel.unpriced_names(len(close.panel.dates) - 1),
         splits=find_splits(close, [holding.position for holding in holdings]),
     )
+
+
+def _rank_columns(coefficients: Float[Tensor, "K"], can_be_bought: Bool[Tensor, "K"]) -> list[int]:
+    """Return the numbers of the instruments that can be bought, the largest coefficient first."""
+    known_coefficients = coefficients.where(can_be_bought, -torch.inf)
+    # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
+    return [int(k) for k in known_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
 
 
 def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:

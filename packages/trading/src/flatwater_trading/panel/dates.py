@@ -160,6 +160,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
             f"{_ORDER_PHRASES[form.order]}, and --dates {order} asks for {_ORDER_PHRASES[order]}. Leave --dates out."
         )
     if "name" in date_parts.columns:
+        # `Mar` -> 3
         numbers = pl.col("name").str.to_lowercase().replace_strict(_MONTHS, default=None, return_dtype=pl.Int64)
         date_parts = date_parts.with_columns(m=numbers.cast(pl.String))
     iso = pl.concat_str(pl.col("y"), pl.col("m").str.zfill(2), pl.col("d").str.zfill(2), separator="-")

@@ -117,7 +117,7 @@ def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: fl
         least_move: size that a move must exceed.
     """
     sizes, usual_ratios = np.abs(moves), np.asarray(ratios)
-    # Of each move: the nearest usual ratio, or the nearest whole number where that is a ratio by itself.
+    # The ratio that each move is nearest to: one of the usual ratios or, for large moves, any whole number.
     nearest_usual = usual_ratios[np.abs(sizes[:, None] - np.log(usual_ratios)).argmin(1)]
     whole_ratio = np.exp(sizes).round()
     ratio_of_move = np.where(whole_ratio >= LEAST_WHOLE_RATIO, whole_ratio, nearest_usual)

@@ -73,10 +73,10 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     owners = {path: size for path, size in nbytes(run).items() if path not in mapped}
     shares = split_members(setup, config)
     # The state of each worker: as that of the run's process, with its share of the members only.
-    owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
-    workers = [
-        {path: size for path, size in share_owners.items() if path not in mapped} for share_owners in owners_of_shares
-    ]
+    workers = []
+    for span in shares:
+        worker_owners = nbytes(build_erl(replace(setup, share=span), run.market))
+        workers.append({path: size for path, size in worker_owners.items() if path not in mapped})
     plan = make_plan(
         owners,
         lambda: measure_phase_peaks_(setup, run),

@@ -9,7 +9,7 @@ import polars as pl
 from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
 from flatwater.reports.records import RunRecords
-from flatwater_trading.panel.calendar import infer_calendar
+from flatwater_trading.panel.calendar import Calendar, infer_calendar
 from flatwater_trading.recipe.return_difference import (
     MINIMUM_PERIODS,
     OTHER_MARKET_NOTE,
@@ -44,15 +44,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
     *_, compared_run = runs.values()
-    column = compared_run.recipe.trained  # the champion's equity; a run that trained something else lacks it
     calendar = infer_calendar(tables[0]["date"].to_numpy())
-    returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
-    if len(returns) < len(tables):
-        raise NoDifferenceError("they trained different things")
-    if len(returns[0]) < MINIMUM_PERIODS:
-        raise NoDifferenceError(f"fewer than {MINIMUM_PERIODS} {calendar.units}")
-    if not all(np.isfinite(run_returns).all() for run_returns in returns):
-        raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
+    returns = _champion_returns(tables, compared_run.recipe.trained, calendar)
     difference = estimate_difference(*returns, a_year=calendar.a_year)
     # Whether both runs had the same market and costs shows only in what buy and hold earned, as recipes name their
     # settings of costs differently. A table of another version may lack this column, or an edited one its numbers.
@@ -69,6 +62,27 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         difference.comparison_phrase,
         note=OTHER_MARKET_NOTE if has_other_market else "",
     )
+
+
+def _champion_returns(tables: Sequence[pl.DataFrame], column: str, calendar: Calendar) -> list[np.ndarray]:
+    """Return the returns of the champions in each period, one array for each run.
+
+    Args:
+        tables: equity of each run.
+        column: column of the champion's equity; the table of a run that trained something else lacks it.
+        calendar: frequency of the tables' rows.
+
+    Raises:
+        NoDifferenceError: the runs trained different things, or the periods are too few or lack a number.
+    """
+    returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
+    if len(returns) < len(tables):
+        raise NoDifferenceError("they trained different things")
+    if len(returns[0]) < MINIMUM_PERIODS:
+        raise NoDifferenceError(f"fewer than {MINIMUM_PERIODS} {calendar.units}")
+    if not all(np.isfinite(run_returns).all() for run_returns in returns):
+        raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
+    return returns
 
 
 def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) -> list[Chart]:

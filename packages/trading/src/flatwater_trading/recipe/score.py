@@ -1,6 +1,6 @@
 """The champion against the baselines, on consecutive days that are played once, without noise."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,6 +140,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     random = episode_summary(random_traders, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
     rule_envs, rules_without_scores = _play_rules(evaluation)
+    # Trader -> equity at the start and after each day.
     curves = {
         CHAMPION: champion.logs.equity[0],
         BUY_AND_HOLD: buy_and_hold(market, days.first, days.stop, env_config.account),
@@ -148,17 +149,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         CHANCE: random_traders.logs.equity[median],
     }
-    measures_of_trades = {
-        name: _measure_env(env, env_config, a_year) for name, env in {CHAMPION: champion, **rule_envs}.items()
-    }
-    # Of the random traders, the median of each measure.
-    measures_of_trades[CHANCE] = {name: float(value.median()) for name, value in random.items()}
-    market_curve = curves[evaluation.benchmark_trader]
-    # Rules that buy and hold have no trades to measure, and are always invested whole.
-    rows = {
-        name: measure_curve(curve, market_curve, a_year) | measures_of_trades.get(name, {"exposure": 1.0})
-        for name, curve in curves.items()
-    }
+    rows = _measure_traders(evaluation, curves, {CHAMPION: champion, **rule_envs}, random)
     feature_effects, column_effects = find_effects(setup, market, evaluation.actor, days)
     unit, first_row = panel.calendar.unit, evaluation.first
     return ChampionScore(
@@ -181,8 +172,36 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     )
 
 
+def _measure_traders(
+    evaluation: ChampionEvaluation,
+    curves: Mapping[str, Float[Tensor, "D1"]],
+    envs: Mapping[str, Simulator],
+    random: Mapping[str, Float[Tensor, " R"]],
+) -> dict[str, dict[str, float]]:
+    """Return the measures of each trader by name: those of its equity curve, and those of its trades.
+
+    Args:
+        evaluation: days that were played.
+        curves: equity of each trader.
+        envs: simulators of the traders that make trades, besides the random traders.
+        random: measures of all R random traders; the median of each is taken.
+    """
+    config, a_year = evaluation.setup.config.env, evaluation.panel.calendar.a_year
+    measures_of_trades = {name: _measure_env(env, config, a_year) for name, env in envs.items()}
+    measures_of_trades[CHANCE] = {name: float(value.median()) for name, value in random.items()}
+    market_curve = curves[evaluation.benchmark_trader]
+    # Rules that buy and hold have no trades to measure, and are always invested whole.
+    return {
+        name: measure_curve(curve, market_curve, a_year) | measures_of_trades.get(name, {"exposure": 1.0})
+        for name, curve in curves.items()
+    }
+
+
 def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tuple[PlannedActions, Float[Tensor, "D K"]]:
-    """Play the champion on the simulator `champion`; return its planned actions, and its coefficients on each day."""
+    """Play the champion on the days in its simulator; return its actions, and its scores [D, K] on each day.
+
+    The actions are planned for all days before, so other rules can play them again. Scores are coefficients.
+    """
     setup, market, days = evaluation.setup, evaluation.market, len(evaluation.days)
     scores = torch.empty(days, len(market.investable), device=setup.device)
     planned_actions = play_slices_(

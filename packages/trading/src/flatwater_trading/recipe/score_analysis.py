@@ -90,29 +90,46 @@ def analyse_scores(
         known_correlations = correlations[np.isfinite(correlations)]
         if len(known_correlations) < MINIMUM_DAYS:
             break
-        deviation = float(known_correlations.std(ddof=1))
-        # One day in each horizon counts, as neighbouring days share most of a long one.
-        error = deviation / max(1.0, len(known_correlations) / rows) ** 0.5
-        # Of the instruments in the highest quantile, the share that is still in it `rows` rows later.
         is_in_top = quantile_numbers == quantiles - 1
-        top_count = is_in_top[:-rows].sum(1)
-        kept_count = (is_in_top[:-rows] & is_in_top[rows:]).sum(1)
-        has_top = top_count > 0  # days on which instruments are ordered
-        kept_shares = kept_count[has_top] / top_count[has_top]
-        horizons.append(
-            HorizonScore(
-                rows=rows,
-                days=len(known_correlations),
-                ic=float(known_correlations.mean()),
-                deviation=deviation,
-                t=float(known_correlations.mean()) / error if error > 0 else 0.0,
-                positive=float((known_correlations > 0).mean()),
-                quantiles=excess_returns,
-                kept=_known_mean(kept_shares),
-                same_order=_known_mean(day_correlations(ranks[:-rows], ranks[rows:])),
-            )
-        )
+        horizons.append(_horizon_score(rows, known_correlations, excess_returns, ranks, is_in_top))
     return ScoreAnalysis(tuple(horizons), daily)
+
+
+def _horizon_score(
+    rows: int,
+    correlations: Float[np.ndarray, "d"],
+    excess_returns: tuple[float, ...],
+    ranks: Float[np.ndarray, "D K"],
+    is_in_top: Bool[np.ndarray, "D K"],
+) -> HorizonScore:
+    """Return how scores and later returns agree at a horizon of `rows` rows.
+
+    Args:
+        rows: rows from the scores to the close that they are compared with.
+        correlations: rank correlations of scores and returns, of the days on which they are known.
+        excess_returns: mean return of each quantile of the scores, less that of all.
+        ranks: ranks of the scores on all days.
+        is_in_top: mask of the instruments in the highest quantile.
+    """
+    mean, deviation = float(correlations.mean()), float(correlations.std(ddof=1))
+    # One day in each horizon counts, as neighbouring days share most of a long one.
+    error = deviation / max(1.0, len(correlations) / rows) ** 0.5
+    # Of the instruments in the highest quantile, the share that is still in it `rows` rows later.
+    top_count = is_in_top[:-rows].sum(1)
+    kept_count = (is_in_top[:-rows] & is_in_top[rows:]).sum(1)
+    has_top = top_count > 0  # days on which instruments are ordered
+    kept_shares = kept_count[has_top] / top_count[has_top]
+    return HorizonScore(
+        rows=rows,
+        days=len(correlations),
+        ic=mean,
+        deviation=deviation,
+        t=mean / error if error > 0 else 0.0,
+        positive=float((correlations > 0).mean()),
+        quantiles=excess_returns,
+        kept=_known_mean(kept_shares),
+        same_order=_known_mean(day_correlations(ranks[:-rows], ranks[rows:])),
+    )
 
 
 def day_ranks(values: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D K"]:

@@ -74,12 +74,37 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
     number_rows = _number_rows([*studies.values()])
     sentences = [PARTIAL_SETTINGS_NOTE] if has_several_recipes else []
     sentences += [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
-    values = {
+    values = _json_values(studies, settings, [name for name, _ in settings_rows], differences)
+    return NamedComparison(
+        settings=settings_rows,
+        numbers=number_rows,
+        sentences=sentences,
+        values=cast("Mapping[str, Any]", plain_json_value(values)),
+        draw_page=lambda written_at: _page_html(studies, settings_rows, number_rows, sentences, written_at),
+    )
+
+
+def _json_values(
+    studies: Mapping[str, StudyRecords],
+    settings: Mapping[str, Mapping[str, Any]],
+    names: Sequence[str],
+    differences: Mapping[str, StudyDifference | NoDifferenceError],
+) -> dict[str, Any]:
+    """Return the comparison as values for JSON.
+
+    Args:
+        studies: the studies by letter.
+        settings: settings of each study, by letter and name.
+        names: names of the settings that differ.
+        differences: difference of each later study from the first, by letter.
+    """
+    first_letter = next(iter(studies))
+    return {
         "studies": [
             {
                 "letter": letter,
                 "study": str(study.path),
-                "settings": {name: settings[letter].get(name) for name, _ in settings_rows},
+                "settings": {name: settings[letter].get(name) for name in names},
                 "pooled": study.pooled_numbers,
             }
             for letter, study in studies.items()
@@ -89,13 +114,6 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
             for letter, outcome in differences.items()
         ],
     }
-    return NamedComparison(
-        settings=settings_rows,
-        numbers=number_rows,
-        sentences=sentences,
-        values=cast("Mapping[str, Any]", plain_json_value(values)),
-        draw_page=lambda written_at: _page_html(studies, settings_rows, number_rows, sentences, written_at),
-    )
 
 
 def study_settings(study: StudyRecords) -> dict[str, Any]:

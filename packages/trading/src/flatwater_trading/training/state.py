@@ -98,6 +98,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
     training_batch = tile * slices.train_slices
 
     def make_env(batch: int) -> Simulator:
+        """Allocate a simulator of `batch` episodes."""
         return build_simulator(config.env, batch=batch, max_days=days, instruments=instruments, device=device)
 
     return ErlState(
@@ -158,6 +159,7 @@ def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:
     members, device, slices = setup.members, setup.device, setup.config.evaluation
 
     def unknown(*shape: int) -> Tensor:
+        """Allocate a tensor of NaN."""
         return torch.full(shape, torch.nan, device=device)
 
     return GenerationScores(

@@ -108,14 +108,14 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     has_close = (prices.age == 0) & (prices.last_close > 0)
     closes = Closes(prices.last_close, has_close, panel.calendar)
     rules = weight_rules(closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop))
+    # Trader -> its weights [D, K], which are played as a batch of accounts: trader n is account n. The last account, of
+    # the learned weights held whole, only gives a total return.
     tables = {
         CHAMPION: evaluation.held,
         **{name: weights() for name, weights in rules.items()},
         LEARNED: evaluation.learned,
     }
     played_weights = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
-    # Trader -> number of its account in the batch. The learned weights held whole are the last account, and no trader:
-    # they only give a total return.
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
     chance_returns = equity_measures.total_return(chance.equity)
