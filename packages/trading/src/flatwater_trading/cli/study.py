@@ -77,9 +77,14 @@ class StudyCommand(WithTrust, RecipeSettings):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Return the command with these options, laid over the settings of a file or of the study in --run.
+        """Parse the options of `flatwater study` to a command.
 
-        The recipe that these settings name determines the class of the command.
+        Options win over a file of settings, and this over the settings of the study in --run. The recipe that the
+        settings name determines the class of the command.
+
+        Args:
+            program: name of the command, for its help.
+            options: words after it. The first may be a source: prices (for --panel) or a file of settings (--config).
 
         Raises:
             ConfigError: the source stands for an option that is given as well.

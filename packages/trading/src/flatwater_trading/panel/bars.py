@@ -35,8 +35,8 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     frame = prices.frame
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
-    # Times and cells are looked up by the file's row, as a wide file has become long: each of its rows is here once for
-    # every instrument.
+    # Add columns of times and of the file's cells. They are looked up by the file's row, as a wide file has become
+    # long: each of its rows is here once for every instrument.
     file_row = (frame["row"] - row_number(0)).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)

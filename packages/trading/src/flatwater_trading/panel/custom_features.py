@@ -80,7 +80,8 @@ def _check_name(name: str) -> None:
     Raises:
         DataError: the name is not an identifier, or is that of a price or of a computed feature such as `return_60`.
     """
-    if name in PRICES or (name in OBSERVABLE and name not in FEATURES) or not name.isidentifier():
+    is_computed = name in OBSERVABLE and name not in FEATURES  # indicators, which are in both, may be replaced
+    if name in PRICES or is_computed or not name.isidentifier():
         raise DataError(
             f"--features {name}: the name is taken, or is not allowed: {', '.join(OBSERVABLE)} have a meaning. "
             f"Only {', '.join(known for known in FEATURES if known not in PRICES)} may be replaced. "

@@ -192,9 +192,10 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
     Raises:
         DataError: rows contradict each other or `order`, or nothing determines the order.
     """
-    # A number above 12 is a day: in the first place the day comes first, in the second the month.
+    # A number above 12 is a day: as `a`, the day comes first; as `b`, the month comes first.
     is_above_12 = date_parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     deciding_rows: dict[DateOrder, pl.Series] = {"dmy": is_above_12["a"].arg_true(), "mdy": is_above_12["b"].arg_true()}
+    # Order -> first row that decides for it; an order without such a row is left out.
     first_rows = {date_order: int(rows[0]) for date_order, rows in deciding_rows.items() if len(rows)}
 
     def cell(row: int) -> str:

@@ -71,9 +71,10 @@ def check_names(source: Path, names: Sequence[str]) -> None:
 def find_layout(
     source: Path, columns: list[str], mapping: Mapping[str, str], own_features: Sequence[str] = ()
 ) -> ColumnLayout:
-    """Find the role of each column; the file is in long form (a row for each day and instrument) or wide (one a day).
+    """Find the role of each column of a file, such as date, symbol or close.
 
-    Long form has a column of symbols, of the close, or of two prices, and none such as `AAPL_close` of one instrument.
+    A file in wide form has a row for each day, and columns such as `AAPL_close`. One in long form has a row for each
+    day and instrument: a column of symbols, of the close, or of two prices, and none such as `AAPL_close`.
 
     Args:
         source: file, for messages.

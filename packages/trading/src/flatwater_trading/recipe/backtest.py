@@ -175,11 +175,17 @@ def _parse_day(name: str, text: str | None) -> np.datetime64 | None:
 
 
 def known_true_returns(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
-    """Return the expected log returns [T, K] of prices that are a whole synthetic market; None for other prices."""
-    # Only a text, such as `synthetic:60x1500`, can name a synthetic market.
+    """Return the expected log returns [T, K] by the law of a synthetic market; None for other prices.
+
+    Args:
+        prices: prices as the user gave them; only a text, such as `synthetic:60x1500`, names a synthetic market.
+        panel: panel of these prices, of which the trader may use a part.
+    """
     true_returns = load_truth(prices) if isinstance(prices, str) else None
-    # The rows and columns of the truth are those of the whole market.
-    is_whole = true_returns is not None and true_returns.shape == (len(panel.dates), len(panel.investable))
+    if true_returns is None:
+        return None
+    # They have the rows and columns of the whole market, and do not fit a part of it.
+    is_whole = true_returns.shape == (len(panel.dates), len(panel.investable))
     return true_returns if is_whole else None
 
 

@@ -58,9 +58,10 @@ class RuleChoice:
         return None if settings_rule == self.chosen else settings_rule
 
     def describe(self, settings_rule_return: float | None) -> str:
-        """Return a sentence with the chosen rule, the number of rules, and the return by the rule of the settings.
+        """Return sentences on the choice of the rule of purchases; empty if no rule was tried.
 
-        It is empty if no rule was tried.
+        They name the chosen rule and the number of rules, the return by the rule of the settings if another one was
+        chosen, and a rule that earned more and was not chosen.
 
         Args:
             settings_rule_return: return of the same scores by `replaced_settings_rule` on the days that were played;

@@ -179,6 +179,7 @@ class ErlRun(WorkersRun):
 
     def _play_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
         """Play champion and baselines on holdout or validation days; return the score and the result as JSON values."""
+        # The rule says how long positions are held, how many are bought at a close, and at which gain they are sold.
         choice, run = self.choose_rule(), self.trainer.run
         setup = with_rule(self.setup, choice.chosen)
         evaluation = ChampionEvaluation(

@@ -115,14 +115,15 @@ def with_first_days(config: ErlRunConfig, original: ErlRunConfig, data: Mapping[
 
 
 def cut_to_days(config: C, original: PanelSettings, data: Mapping[str, Any]) -> C:
-    """Return the settings that cut the panel to the days that a run began with, if the panel has newer days now.
+    """Return the settings of a run that is resumed, with the panel cut to the days that the run began with.
 
-    If the run's panel is gone from this machine, the settings stay: the later check of the fingerprint refuses them.
+    If the panel's file has no newer days, the settings are returned unchanged. So they are if the original panel is
+    gone from this machine: a later check of the fingerprint refuses them.
 
     Args:
         config: settings of the run.
         original: settings that the run began with.
-        data: facts about the panel in the run's checkpoint.
+        data: facts about the panel in the run's checkpoint: its number of `days` and its `fingerprint`.
 
     Raises:
         DataError: the panel lacks a day or an instrument of the run's panel, or differs from it on a common day.

@@ -103,12 +103,16 @@ def trading_picture(run: RunRecords) -> Picture:
     result = run.result or {}
     folder = TraderFolder(run.path)
     curves = read_equity(run.path)
-    closed_trades = read_table(folder.trades, TRADES)
-    equity = [] if curves is None or not len(curves) else [equity_chart(curves, result["split"])]
-    trades = [] if closed_trades is None else [trades_chart(closed_trades)]
-    effects = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
-    rows = [[*equity, course_chart(run)], [*trades, *effects]]
-    return [row for row in rows if row]
+    trades = read_table(folder.trades, TRADES)
+    upper_charts: list[Chart] = [course_chart(run)]
+    lower_charts: list[Chart] = []
+    if curves is not None and len(curves):
+        upper_charts.insert(0, equity_chart(curves, result["split"]))
+    if trades is not None:
+        lower_charts.append(trades_chart(trades))
+    if result.get("column_effects"):
+        lower_charts.append(columns_chart(result["column_effects"]))
+    return [upper_charts, lower_charts] if lower_charts else [upper_charts]
 
 
 def sheet_section(run: RunRecords) -> Iterator[Block]:
@@ -118,14 +122,18 @@ def sheet_section(run: RunRecords) -> Iterator[Block]:
         RunError: the analysis of the scores is damaged.
     """
     folder = TraderFolder(run.path)
-    is_holdout = run.holdout is not None and folder.holdout_equity.is_file()
-    result, file = (run.holdout, folder.holdout) if is_holdout else (run.result, folder.result)
+    if run.holdout is not None and folder.holdout_equity.is_file():
+        split, result, file = "holdout", run.holdout, folder.holdout
+        equity_file, sheet_file = folder.holdout_equity, folder.holdout_sheet
+    else:
+        split, result, file = "validation", run.result, folder.result
+        equity_file, sheet_file = folder.equity, folder.sheet
     if result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
-    yield Paragraph(f"On the {'holdout' if is_holdout else 'validation'} days.", "reading")
-    equity = read_table(folder.holdout_equity if is_holdout else folder.equity, EQUITY)
-    sheet = read_table(folder.holdout_sheet if is_holdout else folder.sheet, SHEET)
+    yield Paragraph(f"On the {split} days.", "reading")
+    equity = read_table(equity_file, EQUITY)
+    sheet = read_table(sheet_file, SHEET)
     if equity is not None:
         yield from tear_sheet(equity, sheet, result)
     if "scores" in result:  # results of other versions have none

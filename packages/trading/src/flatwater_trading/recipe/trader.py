@@ -462,11 +462,10 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     unknown = [name for name in header_values.investable if name not in names]
     if unknown or not header_values.investable:
         raise ValueError(f"investable = {header_values.investable}: expected some of the instruments")
-    scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
-    if any(scale is None or tuple(scale.shape) != (len(names), len(features)) for scale in scales):
+    mean, deviation = tensors.get(MEAN), tensors.get(DEVIATION)
+    shape = (len(names), len(features))
+    if mean is None or deviation is None or not tuple(mean.shape) == tuple(deviation.shape) == shape:
         raise ValueError(f"{MEAN}, {DEVIATION}: expected [{len(names)}, {len(features)}], instruments x features")
-    # The check above has refused None; the condition is for the type checker.
-    mean, deviation = (scale.double().numpy() for scale in scales if scale is not None)
     investable = torch.tensor([names.index(name) for name in header_values.investable])
     actor, _ = build_networks(settings, len(names), investable)
     return Trader(
@@ -474,7 +473,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         provenance=header_values.past,
         instruments=tuple(names),
         investable=tuple(header_values.investable),
-        statistics=Statistics(mean=mean, deviation=deviation),
+        statistics=Statistics(mean=mean.double().numpy(), deviation=deviation.double().numpy()),
         actor=actor,
         weights=join_weights(tensors, actor.layout),
     )

@@ -227,18 +227,19 @@ class SlicePlay:
         setup, planned_actions = self.setup, self.planned_actions
         params = views(self.actors, setup.actor.layout)
         context, days = setup.config.env.episode.context, planned_actions.actions_or_hidden.shape[2]
-        # From the context of the first day to the slice's last day: no day sees a row after it.
+        # Rows of the panel from the context of the first day to the slice's last day: no day sees a row after it.
         rows = start + torch.arange(1 - context, days, device=start.device)
         with torch.no_grad():
-            # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
+            # [1, 1, N, rows, F]: one slice for all members, so that the panel's rows are not copied for each of them.
             embedding = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
             hidden = setup.actor.hidden_features(params, embedding)
+            # If actions are computed day by day, the hidden layer is kept for that; else the actions are ready.
             planned = (
                 hidden if planned_actions.acts_by_day else setup.actor.head(params, hidden, embedding.missing, None)
             )
             planned_actions.actions_or_hidden[:, number] = planned
             planned_actions.missing[number] = embedding.missing[0]
-            # The mean over the days and the heads; sums of slices are divided by their number later.
+            # The mean over days and heads, summed over the slices; it is divided by their number later.
             planned_actions.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
