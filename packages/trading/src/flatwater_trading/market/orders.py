@@ -325,6 +325,7 @@ def decide_orders(
     today, purchases, equity_left = str(close.panel.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
     purchases_left = trade.purchases_a_day - sum(holding.position.entry_date == today for holding in holdings)
+    # The ranking has the same instruments as `ranked_columns`, of which the first few may be bought.
     for k, (_, coefficient) in zip(ranked_columns[: max(0, purchases_left)], ranking, strict=False):
         # Not `coefficient < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
         if not coefficient >= trade.buy_threshold:

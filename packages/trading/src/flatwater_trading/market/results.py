@@ -76,7 +76,7 @@ def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     """Return the value bought and sold on each day of the episodes so far."""
     logs, is_closed = sim.logs, closed_mask(sim)
     is_bought = logs.exit_day >= 0
-    # The last column is that of ended episodes, which buy nothing.
+    # Value bought on each day; the last column is that of ended episodes, which buy nothing.
     traded_value = (
         (logs.shares * logs.entry_price).where(is_bought, 0).view(len(is_bought), -1, sim.purchases_a_day).sum(-1)
     )

@@ -164,11 +164,12 @@ def _check_causal(import_path: str, function: UserFunction, prices: pl.DataFrame
             (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
         # Two missing values are alike, a missing value and a number are not.
-        changed_rows = joined_values.filter(
-            ~pl.when(early_value.is_null() | late_value.is_null())
+        is_unchanged = (
+            pl.when(early_value.is_null() | late_value.is_null())
             .then(early_value.is_null() & late_value.is_null())
             .otherwise(is_alike)
         )
+        changed_rows = joined_values.filter(~is_unchanged)
         if not changed_rows.is_empty():
             raise DataError(
                 f"--features {import_path}: {name} of {changed_rows['symbol'][0]} on {changed_rows['date'][0]} is "

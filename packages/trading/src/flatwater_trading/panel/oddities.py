@@ -66,12 +66,18 @@ def oddity_lines(panel: Panel) -> list[str]:
 
 
 def splits_note(panel: Panel, first: int = 0, stop: int | None = None) -> str:
-    """Return the end of a result's note, without a full stop, on moves in these rows that look like splits.
+    """Return a warning about moves of prices that look like splits, as the end of a result's note; empty without any.
 
-    It is empty without any. Moves of other rows are named before the training.
+    Args:
+        panel: panel of prices.
+        first: first row that counts.
+        stop: row after the last; None for the end of the panel.
     """
     jumps = list_phrase(find_jumps(panel, first, stop), MAXIMUM_LISTED)
-    return f". Moves of the prices that look like splits: {jumps}. {SPLIT_ADVICE.removesuffix('.')}" if jumps else ""
+    if not jumps:
+        return ""
+    # The caller ends the note with a full stop.
+    return f". Moves of the prices that look like splits: {jumps}. {SPLIT_ADVICE.removesuffix('.')}"
 
 
 def find_jumps(panel: Panel, first: int = 0, stop: int | None = None) -> list[str]:

@@ -179,9 +179,14 @@ def _build_frame(
 
 
 def _parse_text_columns(source: Path, columns: Mapping[str, list[Any]], decimal: Decimal | None) -> pl.DataFrame:
-    """Return the columns that have text, with their text read like that of a CSV file; their other cells are missing.
+    """Return the columns that have a cell of text, with numbers in text such as `1.234,5` in plain form.
 
-    `_mixed_column` adds the other cells. The arguments are those of `_build_frame`.
+    Their other cells, numbers and dates, are missing here; `_mixed_column` adds them.
+
+    Args:
+        source: workbook, for messages.
+        columns: cells of each column by name, "" if empty.
+        decimal: decimal mark of text; None to guess it.
     """
     text_columns = {name: cells for name, cells in columns.items() if any(_is_text(cell) for cell in cells)}
     text_frame = pl.DataFrame(

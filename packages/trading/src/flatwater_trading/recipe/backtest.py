@@ -163,7 +163,11 @@ def refuse_early_day(panel: Panel, first_row: int, earliest: int, reason: str) -
 
 
 def _parse_day(name: str, text: str | None) -> np.datetime64 | None:
-    """Parse a day such as 2024-01-31; None for None. The message calls it the `name` day.
+    """Parse a date such as 2024-01-31; None, a date that was not given, stays None.
+
+    Args:
+        name: `first` or `last`, for the message.
+        text: the date as the user gave it.
 
     Raises:
         ConfigError: `text` is not a date.

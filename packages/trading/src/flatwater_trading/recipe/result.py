@@ -106,7 +106,15 @@ def _training_sentence(slices: int) -> str:
 
 
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
-    """Return a champion's results on the days that were played as plain values, with those days and the panel."""
+    """Return a champion's results on the days that were played as plain values for a file of JSON.
+
+    These are the values that every recipe on a panel has, and the effects and checks of a trader of purchases.
+
+    Args:
+        panel: panel that was played.
+        score: results of the days.
+        split: `validation`, `holdout` or `backtest`.
+    """
     effects = {"effects": score.effects, "column_effects": score.column_effects}
     other_rules = {
         "holding_times": {str(rows): finite_or_none(value) for rows, value in score.holding_times.returns.items()},

@@ -319,14 +319,12 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
     # Momentum over weeks or months, such as `4-week momentum`, has the stroke of `20-day momentum`.
     momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
     column_by_trader = {re.sub(momentum, "20-day momentum", name): name for name in columns}
-    # The first strokes belong to `KNOWN_TRADERS`, in their order; those after them are for other traders.
-    known_strokes = {
-        name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader
-    }
-    other_traders = [name for name in column_by_trader if name not in known_strokes and name != "date"]
-    free_strokes = cycle(STROKES[len(KNOWN_TRADERS) :])
-    strokes = [*known_strokes.items(), *zip(other_traders, free_strokes, strict=False)]
-    return {column_by_trader[name]: stroke for name, stroke in strokes}
+    # The first strokes belong to `KNOWN_TRADERS`, in their order.
+    strokes = {name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader}
+    other_traders = [name for name in column_by_trader if name not in strokes and name != "date"]
+    # The strokes after those are for other traders, again from the first of them if there are too few.
+    strokes.update(zip(other_traders, cycle(STROKES[len(KNOWN_TRADERS) :]), strict=False))
+    return {column_by_trader[name]: stroke for name, stroke in strokes.items()}
 
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:

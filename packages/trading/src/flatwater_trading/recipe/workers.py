@@ -231,9 +231,10 @@ class TraderWorkers(WorkerPool):
         self._rows_are_stale = True
 
     def _take_tile_answer(self, phase: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Return a worker's answer for a tile in a phase (`train` or `validate`); tiles must be requested in order.
+        """Return a worker's answer for a tile in a phase (`train` or `validate`); call it for tile after tile.
 
-        The first call of a phase posts this tile and all later tiles, so that workers compute in parallel.
+        The first call of a phase posts requests for this tile and all later ones to the workers, so that they compute
+        in parallel; each call then waits for one answer.
         """
         round_ = self._run.progress.round
         if not self._requested_tiles:

@@ -210,7 +210,10 @@ def study_progress(study: OpenedStudy, members: Sequence[StudyRun]) -> RoundProg
 
 
 def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[str]) -> None:
-    """Search for the settings of each fold, one fold after the other; a signal to a sweep stops the study too."""
+    """Search for the settings of each fold by a sweep, one fold after the other, and write them to `work.searches`.
+
+    A signal that stops a sweep stops the study too.
+    """
     from flatwater_trading.study.search import search_fold, summarise_search  # noqa: PLC0415  (it needs Optuna)
 
     folds = {member.fold.number: member.fold for member in work.members}  # each once, as members differ by seed too

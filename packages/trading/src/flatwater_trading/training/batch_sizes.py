@@ -40,9 +40,9 @@ def stretch_count(config: ErlConfig) -> int:
 
 
 def usual_tile(config: ErlConfig, market: Market, device_type: str) -> int:
-    """Return the number of members of a tile if `population.tile` is 0, for this type of device.
+    """Return the number of members that are computed at once (a tile), if the setting `population.tile` is 0.
 
-    Small tiles spread over many workers, which a GPU does not have; large tiles are faster if members are little work.
+    Small tiles spread over many workers, which a GPU does not have; large tiles are faster if a member is little work.
     """
     uses_large_tile = device_type != "cpu" or window_bytes(config, market) < LITTLE_WORK_BYTES
     return LARGE_TILE if uses_large_tile else SMALL_TILE
