@@ -74,7 +74,12 @@ class PortfolioPrices:
 
 
 def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
-    """Return the last close and its age on each day, from closes that are NaN on days without one."""
+    """Return the last close up to each day and its age, the number of rows since it; 0 for a close of the day itself.
+
+    Args:
+        close: closes, NaN on days without one.
+        rates: rates of the costs, which the prices keep for accounts; None if all are in proportion to the value.
+    """
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
     is_usable = close > 0  # False for NaN too
     # For each row the last usable row up to it; -1 if there is none yet.

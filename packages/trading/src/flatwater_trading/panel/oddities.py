@@ -31,9 +31,10 @@ SPLIT_ADVICE = "Use prices that are adjusted for splits, or be sure that such a 
 
 
 def find_oddities(panel: Panel) -> dict[str, list[str]]:
-    """Return what should be checked in a panel, by its title: a phrase for each move or instrument.
+    """Return what a person should check in a panel, as lists of phrases by title; a list may be empty.
 
-    Instruments that begin after the panel come with their first day, those that end before it with their last.
+    The titles are instruments that begin later than the panel (with their first day), instruments that end earlier
+    (with their last day), and moves that look like splits.
     """
     begins, ends = list[tuple[str, str]](), list[tuple[str, str]]()
     for n, name in enumerate(panel.instruments):
@@ -53,7 +54,7 @@ def find_oddities(panel: Panel) -> dict[str, list[str]]:
 
 
 def oddity_texts(panel: Panel) -> dict[str, str]:
-    """Return the texts of what should be checked in a panel, by their titles; without those that have nothing."""
+    """Return what a person should check in a panel, as a text by title; titles with nothing to check are left out."""
     texts = {title: list_phrase(found, MAXIMUM_LISTED) for title, found in find_oddities(panel).items() if found}
     if LIKE_SPLITS in texts:
         texts[LIKE_SPLITS] = f"{texts[LIKE_SPLITS]}. {SPLIT_ADVICE}"

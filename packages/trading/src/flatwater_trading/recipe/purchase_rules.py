@@ -178,11 +178,11 @@ def make_simulator(setup: ErlSetup, market: Market, *, batch: int, days: int) ->
 
 
 def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *, unit: str) -> RuleChoice:
-    """Choose the rule by which the champion earns most on the validation days, of those that surely earn more.
+    """Choose a champion's rule of purchases by what it earns on the validation days.
 
-    The holding time comes first, then the purchases a day, then the target. A rule takes the place of the one before it
-    only if the 90 % interval of their difference lies above 0: on real prices a year of validation often prefers
-    another rule by luck, and one that trades more often costs more.
+    The holding time is chosen first, then the purchases a day, then the sale target. A rule replaces the rule before it
+    only if the 90 % interval of the difference of their returns lies above 0: on real prices a year of validation often
+    prefers another rule by luck, and a rule that trades more often costs more.
 
     Args:
         setup: settings and networks.

@@ -44,9 +44,13 @@ def write_result(panel: Panel, played_days: PlayedDays, result: Mapping[str, Any
 
 
 def write_holdout(panel: Panel, played_days: PlayedDays, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write tables and result of the holdout days, which a study pools. holdout.json comes last: it marks completion.
+    """Write tables and result of a run's holdout days, each file atomically; holdout.json last, as it marks completion.
 
-    The arguments are those of `write_result`.
+    Args:
+        panel: panel that was played, for dates.
+        played_days: results of the days that were played.
+        result: the results as plain values; the total returns of the random traders are added, for a study to pool.
+        folder: folder of the run.
     """
     tables = TraderFolder.from_folder(folder)
     write_frame(played_days.trades, tables.holdout_trades)

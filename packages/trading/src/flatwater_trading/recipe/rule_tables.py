@@ -135,7 +135,7 @@ def return_cell(value: float | None) -> str:
 
 
 def _optional_number(value: object) -> float | None:
-    """Return a number, or None for None.
+    """Check that a value of a result is a number or None, and return it as a float or None.
 
     Raises:
         TypeError: the value is something else.

@@ -129,7 +129,7 @@ def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> M
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
-    """Return the peak bytes of NumPy arrays while prices are read and normalised, under the name of this phase."""
+    """Return the peak bytes of NumPy arrays while prices are read and normalised, as the phase `READ` of a plan."""
     # As many tables of prices, in double precision, as a simple rule holds.
     price_bytes = PRICE_TABLES_PER_RULE * 8 * market.close.numel()
     # The tables of rates are empty if all costs are in proportion to the value.

@@ -201,7 +201,10 @@ def study_runs(study: OpenedStudy) -> list[StudyRun]:
 
 
 def study_progress(study: OpenedStudy, members: Sequence[StudyRun]) -> RoundProgress:
-    """Return the progress of a study as it was left: rounds of its runs, and of the trials of its searches."""
+    """Return the progress of a study that begins or goes on: the rounds in all, and those that were done before.
+
+    Counted are the rounds of its runs, and of the trials of its searches.
+    """
     folds, trials, rounds = study.setup.folds, study.setup.trials, study.base.rounds
     rounds_done = sum(recorded_rounds(member.run) for member in members)
     rounds_done += sum(rounds_of_trials(study.folder.search_folder(fold)) for fold in range(1, folds + 1))
