@@ -324,7 +324,7 @@ class AccountCloses:
     """Closes in the prices of an account: as traded if these are known, else those of the file."""
 
     def __init__(self, panel: Panel) -> None:
-        """Keep the last closes of the instruments that can be bought, and their ratios to prices as traded."""
+        """Compute the last close up to each day of the instruments that can be bought."""
         self._panel, self._dates = panel, panel.dates.astype(str)
         # Instrument -> its column in `_last_close`.
         self._columns = {name: k for k, name in enumerate(panel.investable_names)}

@@ -204,9 +204,9 @@ class TraderWorkers(WorkerPool):
         self._rows_are_stale = True
 
     def gather_(self) -> None:
-        """Copy what the workers have learned since the last call into the run; do nothing if that is nothing.
+        """Copy what the workers have learned into the run, if they have made an update since the last call.
 
-        These are the members' weights and moments, the sums of their updates, and the priorities of the replay.
+        Copied are the members' weights and moments, the sums of their updates, and the priorities of the replay.
         """
         if not self._errors_since_gathering:
             return
