@@ -125,8 +125,8 @@ def cached_panel(fingerprint: str) -> Panel | None:
 
 def _import_file(source: Path) -> Panel:
     """Import prices from a table or workbook."""
-    # Imported here, as polars and TA-Lib (which imports pandas if it is installed) stay resident: 105 MB that a run on a
-    # stored panel saves.
+    # Imported here, as polars and TA-Lib (which imports pandas if it is installed) stay resident: 105 MB that a run on
+    # a stored panel saves.
     from flatwater_trading.panel.importing import import_panel  # noqa: PLC0415  (see above)
 
     return import_panel(source)

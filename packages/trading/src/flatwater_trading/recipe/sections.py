@@ -122,12 +122,11 @@ def sheet_section(run: RunRecords) -> Iterator[Block]:
         RunError: the analysis of the scores is damaged.
     """
     folder = TraderFolder(run.path)
+    split, result, file = "validation", run.result, folder.result
+    equity_file, sheet_file = folder.equity, folder.sheet
     if run.holdout is not None and folder.holdout_equity.is_file():
         split, result, file = "holdout", run.holdout, folder.holdout
         equity_file, sheet_file = folder.holdout_equity, folder.holdout_sheet
-    else:
-        split, result, file = "validation", run.result, folder.result
-        equity_file, sheet_file = folder.equity, folder.sheet
     if result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
