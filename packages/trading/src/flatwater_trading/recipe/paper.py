@@ -8,7 +8,7 @@ are edited, and the next evening begins from them.
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -147,11 +147,7 @@ def play_account(
     recipe = "weights" if isinstance(trader, WeightsTrader) else "erl"
     if evenings and (first is not None or cash is not None):
         raise ConfigError(f"{folder}: the account began on {evenings[0].date}. Leave --from and --cash out.")
-    if evenings and evenings[0].trader != recipe:
-        raise ConfigError(
-            f"{folder}: expected a trader of `train {evenings[0].trader}`, which began the account, got one of "
-            f"`train {recipe}`. Name another folder for it."
-        )
+    _require_recipe(folder, evenings, recipe)
     # `text` is the contents of held.csv, and `book` what it describes.
     text, book = _open_book(trader, folder, evenings, cash, notes)
     closes, orders, played_count = AccountCloses(panel), None, 0
@@ -170,6 +166,19 @@ def play_account(
         write_object(folder / HELD, text.encode())
         played_count += 1
     return PlayedEvenings(tuple(evenings), played_count, orders, tuple(notes))
+
+
+def _require_recipe(folder: Path, evenings: Sequence[Evening], recipe: str) -> None:
+    """Check that the account in a folder was begun by a trader of this recipe, or is new.
+
+    Raises:
+        ConfigError: it was begun by a trader of another recipe.
+    """
+    if evenings and evenings[0].trader != recipe:
+        raise ConfigError(
+            f"{folder}: expected a trader of `train {evenings[0].trader}`, which began the account, got one of "
+            f"`train {recipe}`. Name another folder for it."
+        )
 
 
 def _evening_record(

@@ -58,8 +58,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         config: configuration of the run, with its `budget`.
         panel: panel of the run; only its sizes are read.
         device: device on which the run will compute, and whose memory counts.
-        private: whether each process has the market in its own memory, and not in a file that all of them map; None to
-            find out.
+        private: whether each process has its own copy of the market, instead of a file that all map; None to find out.
     """
     find_features(config.observation_features, panel.features)
     _check_purchases(config, len(panel.investable))
@@ -72,8 +71,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     mapped = {} if private else market_owners
     owners = {path: size for path, size in nbytes(run).items() if path not in mapped}
     shares = split_members(setup, config)
-    # The state of each worker: as that of the run's process, with its share of the members only.
-    workers = []
+    workers = []  # owners of each worker, whose state has its share of the members only
     for span in shares:
         worker_owners = nbytes(build_erl(replace(setup, share=span), run.market))
         workers.append({path: size for path, size in worker_owners.items() if path not in mapped})

@@ -138,8 +138,7 @@ def decide_weight_orders(
         DataError: an instrument of `shares` is unknown or never had a price, or the stop's day is none of the prices'.
     """
     last_close, names, previous_shares = close.prices.last_close, close.names, _shares_in_panel_prices(close, shares)
-    # A batch of one account; `row` is the newest day.
-    money, row = last_close.new_tensor([cash]), len(close.dates) - 1
+    money, row = last_close.new_tensor([cash]), len(close.dates) - 1  # a batch of one account; the newest day
     previous_equity = money + (previous_shares * last_close).sum()
     stop_state, is_stopped = update_stop(_stop_state(close, money, stop), previous_equity, row, config)
     account = rebalance(previous_shares[None], money, targets[None], close.prices, config, is_stopped=is_stopped)
