@@ -210,7 +210,7 @@ def _make_interaction(config: SyntheticConfig) -> ShockFollowing:
 def _make_lead(config: SyntheticConfig) -> ShockFollowing:
     """Return the law in which all columns follow the noise of the first context column."""
     _require_context(config, "leads the others")
-    # From stream 2: of signs, or of the leader.
+    # Each use of randomness has a stream of its own, [seed, number]; number 2 is that of the leader's shocks.
     shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
     return _make_shock_following(config, sign=np.ones(config.days), leader=shocks)
 

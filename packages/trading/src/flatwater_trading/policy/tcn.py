@@ -63,6 +63,7 @@ class TcnEncoder:
         # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, columns, chunk_columns))
         chunk_summaries = [self._summarise_days(params, x[:, :, first : first + chunk_columns]) for first in chunks]
+        # From [P, S, N, D, W] to days before columns.
         return torch.cat(chunk_summaries, dim=2).permute(0, 1, 3, 2, 4)
 
     def _largest_input(self, length: int) -> int:

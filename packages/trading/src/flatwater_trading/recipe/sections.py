@@ -431,7 +431,7 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
             symbol=symbol,
             form=".4g",
         )
-        for prefix, title, symbol, colour in ORDER_MARKS
+        for prefix, title, symbol, colour in ORDER_MARKS  # the prefix is `entry` or `exit`
     ]
     return Chart(title=name, marks=[line, *orders], x=Axis(kind="date"), height=170)
 

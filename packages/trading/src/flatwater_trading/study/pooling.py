@@ -133,6 +133,7 @@ def pool_folds(
         recipe: recipe of its runs.
         trial_runs: fold -> rounds of the trials that searched for its settings, in multiples of a run's rounds.
     """
+    # For each fold the results of its runs, one for each seed; None for a run that has not been tested.
     runs_by_fold = [
         [read_fold_result(folder.run(fold, seed), recipe, seed) for seed in setup.seeds]
         for fold in range(1, setup.folds + 1)
@@ -142,6 +143,7 @@ def pool_folds(
     if not complete_folds:
         return None
     traders = list(complete_folds[0][0].result[recipe.players])
+    # Trader -> its equity over all test days: in each fold the mean of the seeds, one fold after the other.
     equity = {
         name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
     }

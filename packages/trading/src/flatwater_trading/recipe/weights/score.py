@@ -219,6 +219,7 @@ def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices)
     One is of all instruments in equal parts; the other, if there is a benchmark, of that alone.
     """
     days = evaluation.days
+    # As an account of whole positions, with the same cash and costs.
     as_account = evaluation.config.account.as_account
     last_closes = prices.last_close[days.first : days.stop]
     first_day, last_day = prices.day(days.first), prices.day(days.stop - 1)
