@@ -1,6 +1,8 @@
 """The parts of every algorithm: members trained in place, a tally of the round, and one value that names it.
 
-The rows of a network have one row for each member and `extra` rows more, for the champion: those are never trained.
+A *member* is one agent of a population. A network of all members is one tensor, with a row of weights for each member,
+and after these `extra` rows that are never trained: the champion's, a copy of the best member so far. The *tally* of a
+round is the sums of its metrics over its updates (`UpdateSums`). A *span* is some consecutive members [low, high).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,14 +41,14 @@ class Actor(Network, Protocol):
     """The policies of all members."""
 
     def __call__(self, params: Params, obs: Any) -> Float[Tensor, "P B *action"]:  # noqa: ANN401  (any agent's)
-        """Actions in [-1, 1]; member p acts on obs[p]."""
+        """Return actions in [-1, 1]; member p acts on obs[p]."""
 
 
 class Critic(Network, Protocol):
     """The action values of all members."""
 
     def __call__(self, params: Params, obs: Any, action: Float[Tensor, "P B *action"]) -> Float[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
-        """Q of each observation and action."""
+        """Return Q of each observation and action; member p's critic reads obs[p] and action[p]."""
 
 
 class ValueNetwork(Network, Protocol):
@@ -57,7 +59,7 @@ class ValueNetwork(Network, Protocol):
         """Whether some choices can be illegal: their numbers are then `nets.actions.IMPOSSIBLE_LOGIT`."""
 
     def __call__(self, params: Params, obs: Any) -> Int[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
-        """Return the position of the choice with the largest number."""
+        """Return the position of the choice with the largest number, for each observation."""
 
     def values(self, params: Params, obs: Any) -> Float[Tensor, "P B A"]:  # noqa: ANN401  (any agent's)
         """Return the numbers of all choices."""
@@ -117,7 +119,7 @@ class Members:
 
     @property
     def inherited(self) -> list[Float[Tensor, "P+x n"]]:
-        """All rows that a member inherits: children blend them, the champion's slot takes a copy."""
+        """All networks' rows that a child gets from its parents as a blend, and the champion as a copy."""
         return [*(rows for rows, _ in self.trained.values()), *(target for target, _ in self.targets)]
 
 
@@ -135,18 +137,21 @@ class Setting:
     dtype: torch.dtype = field(default=torch.float32)
 
     def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
-        """Return initial weights [P + x, n] of a network; on the meta device they have a shape, and no numbers."""
+        """Return initial weights [P + x, n] of a network: those of P members, and x more that are never trained.
+
+        On the meta device they have a shape, and no numbers. `name` is the network's, and decides the random numbers.
+        """
         rows = filled_tensor(0, self.members + self.extra, layout.size, dtype=self.dtype, device=self.device)
         # A stream for each first member: parts of a population that are built apart draw different weights.
         init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
         return rows
 
     def adam(self, size: int) -> Adam:
-        """Return an optimiser for networks of `size` weights each."""
+        """Return an optimiser for the members' networks of `size` weights each."""
         return build_adam(self.members, size, self.dtype, self.device)
 
     def tally(self, *metrics: str) -> UpdateSums:
-        """Return a tally with a sum of 0 for each of the metrics, and no skipped steps."""
+        """Return a round's sums before its first update: 0 for each of the metrics, and no skipped steps."""
         zeros = partial(filled_tensor, 0, self.members, device=self.device)
         return UpdateSums(
             sums={name: zeros(dtype=self.dtype) for name in metrics},
@@ -157,10 +162,10 @@ class Setting:
 
 
 Draw = Callable[[int, int], Any]
-"""Gathers the batch of members low ... high - 1. It gives the same batch each time it is called in one update."""
+"""Gathers one micro-batch, a `Batch`, for members low ... high - 1; the same each time it is called in one update."""
 Update = Callable[[Sequence[Draw]], Tensor | None]
-"""Updates every member in place, from one draw for each micro-batch. Gives |TD error| [P, G, B] of the draws, or
-None if the algorithm has none; without waiting for the device."""
+"""Updates every member in place, from one `Draw` for each of G micro-batches, without waiting for the device. Gives
+|TD error| [P, G, B] of the gathered transitions, or None if the algorithm has no such errors."""
 Explorer = Callable[[Any, Params, Any, torch.Generator], Tensor]
 """Gives actions [P, B, *action] to learn from, of an actor with these weights on these observations."""
 Spread = Callable[[Tensor, float, torch.Generator], Tensor]
@@ -216,7 +221,7 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
 
 
 def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
-    """Return the algorithm that the configuration chooses; if actions are choices, its variant for them, if it has one.
+    """Return the algorithm that the configuration chooses, or its variant for actions that are choices, if it has one.
 
     Args:
         config: configuration that names the algorithm.
@@ -325,16 +330,22 @@ def as_leaves(params: Params) -> dict[str, Tensor]:
 
 
 def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
-    """Return the gradient of each member's loss for each of its weights, in the order of `params`.
+    """Return the gradients of the members' losses, a tensor for each weight of `params`, in its order.
 
-    A member's loss does not depend on other members' weights, so the gradient of the sum has them all.
+    A member's loss does not depend on other members' weights, so the sum of all losses has the same gradients.
     """
     # A weight that the loss does not reach gets zeros and not None.
     return list(torch.autograd.grad(loss.sum(), list(params.values()), materialize_grads=True))
 
 
 def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool) -> None:
-    """Add a micro-batch's gradients to the update's; the `first` one overwrites those of the last update."""
+    """Add a micro-batch's gradients to those of its update; the first micro-batch overwrites those of the last update.
+
+    Args:
+        gradient_views: views of the optimiser's gradients by weight, written in place.
+        grads: gradients of one micro-batch, in the same order.
+        first: whether the micro-batch is the first of its update.
+    """
     for view, grad in zip(gradient_views.values(), grads, strict=True):
         if first:
             view.copy_(grad)
@@ -343,9 +354,14 @@ def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool)
 
 
 def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
-    """Return draws of the same batches. If the update has a single batch, it is gathered here, once for all stages.
+    """Return functions that give the same batches as `draws`; a single batch is gathered here, once for all stages.
 
-    Several batches would fill memory together, so `draws` are returned as they are: each stage gathers again.
+    Args:
+        draws: functions that each gather a micro-batch of some members.
+        groups: spans of members that are gathered one after the other.
+
+    Returns:
+        `draws` themselves if there are several batches: together they would fill memory, so each stage gathers again.
     """
     if len(draws) * len(groups) > 1:
         return draws
@@ -354,28 +370,29 @@ def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence
 
 
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
-    """Return `function` with its first arguments bound to `bound`, compiled if the configuration says so."""
+    """Return `function` with `bound` as its first arguments; compiled if the configuration says so."""
 
     def call_with_bound(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+        """Call the function with the bound arguments first."""
         return function(*bound, *arguments)
 
     return compile_nested(call_with_bound) if config.compile else call_with_bound
 
 
 def move_targets_(members: Members, tau: float) -> None:
-    """Move every target network towards its online network by the share `tau` (polyak averaging)."""
-    member_count = len(members.tally.skipped)
+    """Move every target network towards the network that it follows by the share `tau` (polyak averaging)."""
+    member_count = len(members.tally.skipped)  # which has a number for each member
     for target, online in members.targets:
         # The members' rows alone: the rows after them are the champion's.
         target[:member_count].lerp_(online[:member_count], tau)
 
 
 def add_to_tally_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
-    """Add one number for each member of `span` to a sum of the tally.
+    """Add one number for each member of `span` to a metric's sum in the tally, the round's sums.
 
     Args:
-        tally: sums by member, updated.
-        name: name of the sum, such as `critic_loss`.
+        tally: sums of each metric by member, updated.
+        name: name of the metric, such as `critic_loss`.
         value: a micro-batch's number for each member of `span`, [p].
         span: the members [low, high).
     """
@@ -385,11 +402,11 @@ def add_to_tally_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span:
 
 
 def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:
-    """Add an optimiser step's gradient norms to a sum of the tally, and count the members that skipped the step.
+    """Add an optimiser step's gradient norms to the tally, the round's sums, and count the members that skipped it.
 
     Args:
-        tally: sums by member, updated.
-        name: name of the sum of norms.
+        tally: sums of each metric by member, updated.
+        name: name of the metric of the norms, such as `critic_grad_norm`.
         norm: gradient norm of every member, before clipping.
         finite: mask of finite norms; a member whose norm is not finite took no step.
     """
@@ -398,18 +415,22 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
 
 
 def read_tally_(tally: UpdateSums) -> dict[str, float]:
-    """Return the mean of each metric over members and updates since the last reading, by name, and zero the sums.
+    """Return the mean of each metric over members and updates since the last reading, as `train/NAME`; zero the sums.
 
-    `train/skipped` is a sum: the steps that members skipped. A metric without an update is left out.
+    `train/skipped` is no mean, but the number of steps that members skipped. A metric without an update is left out.
     """
     members = len(tally.skipped)
-    # The round's alarms read the total after `skipped` is zeroed. Only here does a learner wait for its device.
+    # `skipped_total` keeps the number for the round's alarms, which are read later. Only here does a learner wait for
+    # its device.
     tally.skipped_total.copy_(tally.skipped)
     tally.skipped.zero_()
-    losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}
+    losses = dict[str, float]()
+    if any(tally.added.values()):  # there was an update
+        losses["train/skipped"] = float(tally.skipped_total.sum())
     for name, total in tally.sums.items():
         # `added` counts one for each member, so this is the number of additions for the whole population.
-        if additions := tally.added[name] // members:
+        additions = tally.added[name] // members
+        if additions:
             losses[f"train/{name}"] = float(total.double().mean()) / additions
         tally.added[name] = 0
         total.zero_()

@@ -221,6 +221,7 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
 
     # The default keeps `compiled_graph` alive, which clears `current_callable` when it is deleted.
     def call(*tensors: Tensor, _owner: object = compiled_graph) -> tuple[Tensor, ...]:
+        """Run the compiled code on those of the arguments that the function reads."""
         return code([tensors[index] for index in used_inputs])
 
     # The code writes products into given tensors, which torch refuses while a factor requires a gradient.

@@ -72,7 +72,10 @@ class Settings(CheckedSettings):
 
     @property
     def updates_per_cycle(self) -> int:
-        """Number of updates in which every part of an update runs once; a memory plan measures the last of them."""
+        """Number of updates after which every part of an update has run once.
+
+        It is more than 1 where a part is left out of some updates. A memory plan measures the last of these updates.
+        """
         return 1
 
     @property
@@ -281,16 +284,18 @@ class AlgorithmConfig:
 
     @classmethod
     def __variant__(cls, given_settings: Mapping[str, Any]) -> "type[AlgorithmConfig]":
-        """Return the class that is built from `given_settings`: with a table `own` if they name a user's algorithm.
+        """Return the class of which `given_settings` become an object: this one, or a subclass for a user's algorithm.
 
-        `options.declare` calls it before it reads the settings.
+        The subclass has a table `own`, with the settings of that algorithm. `options.declare` calls this method before
+        it reads the settings.
         """
         name = given_settings.get("algorithm", "")
-        return cls.class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
+        is_custom = isinstance(name, str) and bool(custom_algorithm_place(name))
+        return cls.class_for_algorithm(name) if is_custom else cls
 
     @classmethod
     def class_for_algorithm(cls, name: str) -> "type[AlgorithmConfig]":
-        """Return the subclass of this class that has a table `own` with the settings of the algorithm `name`.
+        """Return a subclass of this class for the user's algorithm `name`, whose settings are its field `own`.
 
         Args:
             name: `package.module:NAME`, or a name that an installed package has.
@@ -302,7 +307,12 @@ class AlgorithmConfig:
         return custom
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
-        """Return the configuration with the algorithm `name`: a shipped one, an installed package's, or a place.
+        """Return the configuration with the algorithm `name`, and the other settings that both algorithms read.
+
+        A user's algorithm has its settings in a table `own`, for which the class of the configuration changes.
+
+        Args:
+            name: a shipped algorithm, a name that an installed package has, or `package.module:NAME`.
 
         Raises:
             ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
@@ -310,16 +320,16 @@ class AlgorithmConfig:
         is_custom, becomes_custom = bool(custom_algorithm_place(self.algorithm)), bool(custom_algorithm_place(name))
         if name == self.algorithm or not (is_custom or becomes_custom):
             return replace(self, algorithm=name)  # this class has a table for each shipped algorithm
-        listed_class = type(self)
+        config_class = type(self)
         values = to_mapping(self) | {"algorithm": name}
         if is_custom:
             refuse_given_settings(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             # The first base class without `own`, because that table was made for the other algorithm.
-            bases = listed_class.__mro__[1:]
-            listed_class = next(cls for cls in bases if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
+            bases = config_class.__mro__[1:]
+            config_class = next(cls for cls in bases if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
             values.pop("own")
         # `__variant__` adds the table `own` again if `name` needs it.
-        return from_mapping(listed_class, values, "the command line")
+        return from_mapping(config_class, values, "the command line")
 
     def __post_init__(self) -> None:
         """Check that only the chosen algorithm's table was given, and that its settings fit together.

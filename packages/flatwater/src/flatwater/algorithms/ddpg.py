@@ -54,6 +54,7 @@ class DdpgMembers(CriticMembers):
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMembers:
     """Return members with initial weights, targets that equal them, and moments of 0."""
     rows = setting.rows("actor", nets.actor.layout)
+    critic_count = 2 if isinstance(config.own, TD3Config) else 1
     return DdpgMembers(
         actor=rows,
         actor_target=rows.clone(),
@@ -61,7 +62,7 @@ def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMemb
         tally=setting.tally("critic_loss", "actor_loss", "q", "critic_grad_norm", "actor_grad_norm"),
         seed=setting.seed,
         first=setting.first,
-        **build_critics(nets, setting, 2 if isinstance(config.own, TD3Config) else 1),
+        **build_critics(nets, setting, critic_count),
     )
 
 
@@ -153,18 +154,21 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
 
 
 def noise_scale(own: DDPGConfig, updates: int) -> float:
-    """Return the deviation of exploration noise after `updates` optimiser steps: it decays by each, down to a floor."""
+    """Return the deviation of exploration noise after `updates` updates, each of which shrinks it, down to a floor."""
     return max(own.noise * own.noise_decay**updates, own.noise_floor)
 
 
 def make_explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
-    """Return a function that adds exploration noise to the policy's actions, by the function `spread`."""
+    """Return a function that acts by the policy with exploration noise, which the function `spread` adds.
+
+    The noise has the deviation that follows from the number of updates so far.
+    """
     deviation = noise_scale(config.own, members.tally.updates)
     return lambda actor, params, obs, rng: spread(actor(params, obs), deviation, rng)
 
 
 def read_noise(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, float]:
-    """Return the deviation of the exploration noise."""
+    """Return the present deviation of the exploration noise as a metric, by name."""
     return {"noise/scale": noise_scale(config.own, members.tally.updates)}
 
 

@@ -75,11 +75,11 @@ def build_learner(
     """Return a learner with initial weights and moments of 0; on the meta device its tensors have no numbers.
 
     Args:
-        network: network whose layout is allocated.
+        network: network whose weights are allocated.
         sequences: number of sequences in a block, C times B.
         rng: generator on the device, which the learner keeps.
         device: device of the network.
-        metrics: names of the loss's metrics.
+        metrics: names of the loss's metrics, of which sums are kept.
         target_kl: divergence at which a round's updates stop; 0 for no early stop.
         algorithm_state: what the algorithm keeps, as it begins.
     """
@@ -111,12 +111,13 @@ def step_columns(action: ColumnSpec, *, legal: int = 0, has_teacher: bool = Fals
         has_teacher: whether a teacher's actions are recorded.
     """
     flag = ColumnSpec((), torch.bool)
-    teacher = {
-        "taught": action,  # the teacher's action
-        "led": flag,  # whether the teacher's action was executed in place of the policy's
-    }
-    mask = {"legal": ColumnSpec((legal,), torch.bool)}
-    return (teacher if has_teacher else {}) | (mask if legal else {}) | {
+    columns = dict[str, ColumnSpec]()
+    if has_teacher:
+        columns["taught"] = action  # the teacher's action
+        columns["led"] = flag  # whether the teacher's action was executed in place of the policy's
+    if legal:
+        columns["legal"] = ColumnSpec((legal,), torch.bool)
+    return columns | {
         "action": action,  # the executed action
         "alive": flag,  # whether the agent was in its episode before the step
         "starts": flag,  # whether an episode began with the step
@@ -125,7 +126,7 @@ def step_columns(action: ColumnSpec, *, legal: int = 0, has_teacher: bool = Fals
         "next_value": ColumnSpec(),
         "advantage": ColumnSpec(),  # this and the next are written by `on_policy.compute_targets_`
         "returns": ColumnSpec(),
-    }  # fmt: skip
+    }
 
 
 class ActingPolicy(Protocol):
@@ -205,7 +206,9 @@ def make_act(
         has_teacher: whether there is a teacher: `act` then takes `led` and `taught`.
     """
     weights = weight_views(network, learner)
-    input_names = (*STEP_INPUTS, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
+    input_names = list(STEP_INPUTS)
+    input_names += ["legal"] if masked else []
+    input_names += ["led", "taught"] if has_teacher else []
 
     @torch.no_grad()
     def step(params: Weights, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:

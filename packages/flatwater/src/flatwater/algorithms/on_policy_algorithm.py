@@ -79,15 +79,25 @@ RECORDED_ANYWAY = frozenset({*STEP_METRICS, "lr", "updates", "early_stops"})
 
 
 def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
-    """Return the algorithm that the configuration chooses; a user's is guarded, and its first state is read here.
+    """Return the algorithm that the configuration chooses.
+
+    The functions of a user's algorithm are wrapped: their errors are reported as the user's, and their results checked.
+    Its function `state` is called here, once.
 
     Raises:
-        ConfigError: `import_on_policy_algorithm` refuses it, or its loss does not tell what the early stop reads.
+        ConfigError: `import_on_policy_algorithm` or `_guard_algorithm` refuses it.
     """
     algorithm = import_on_policy_algorithm(config.place)
-    if config.is_shipped:
-        return algorithm
-    subject, metrics = _subject(config), algorithm.metrics
+    return algorithm if config.is_shipped else _guard_algorithm(config, algorithm)
+
+
+def _guard_algorithm(config: OnPolicyConfig, algorithm: OnPolicyAlgorithm) -> OnPolicyAlgorithm:
+    """Return a user's algorithm with each function wrapped by `_guard_function`, which checks its results.
+
+    Raises:
+        ConfigError: its first state is not as expected, or `target_kl` is set and the algorithm has no metric `kl`.
+    """
+    subject, metrics = _message_subject(config), algorithm.metrics
     state, next_state = algorithm.state, algorithm.next_state
     initial_state: dict[str, Tensor] = {}
     if state is not None:
@@ -157,17 +167,17 @@ def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped_updat
     """
     were_all_skipped = updates > 0 and skipped_updates == updates
     if not config.is_shipped and were_all_skipped:
-        place = _source(import_on_policy_algorithm(config.place).loss)
+        place = _source_text(import_on_policy_algorithm(config.place).loss)
         raise UserCodeError(
-            f"{_subject(config)}: loss: expected a loss with a finite gradient, got NaN or infinity in each of the "
-            f"round's updates ({updates}){place}. Look at what it divides by, and at its logarithms"
+            f"{_message_subject(config)}: loss: expected a loss with a finite gradient, got NaN or infinity in each of "
+            f"the round's updates ({updates}){place}. Look at what it divides by, and at its logarithms"
         )
 
 
 def _guard_function(
     subject: str, name: str, function: Callable[..., R], parameters: str, find_fault: Callable[..., str]
 ) -> Callable[..., R]:
-    """Return a function that reports the faults of the user's `function`, and checks its result.
+    """Return a function that calls the user's `function`, reports its errors as the user's, and checks its result.
 
     Args:
         subject: beginning of messages.
@@ -178,13 +188,14 @@ def _guard_function(
             it is right.
     """
     guard = CallGuard(subject, function, call=f"{name}()", expected=f"{name}({parameters})")
-    source = _source(function)
+    source = _source_text(function)
 
     def call(*arguments: Any) -> R:  # noqa: ANN401  (those of `function`)
         """Return the checked result of the user's function."""
         with guard:  # reports what the function raises as an error of the user's code
             result = function(*arguments)
-        if fault := find_fault(result, *arguments):
+        fault = find_fault(result, *arguments)
+        if fault:
             raise ConfigError(f"{subject}: {name}: {fault}{source}")
         return result
 
@@ -248,12 +259,12 @@ def _fault_of_next_state(result: Any, *_: object, initial: Numbers) -> str:  # n
     return ""
 
 
-def _subject(config: OnPolicyConfig) -> str:
+def _message_subject(config: OnPolicyConfig) -> str:
     """Return the beginning of messages about the algorithm."""
     return f"learner.algorithm = {short_repr(config.place)}"
 
 
-def _source(function: object) -> str:
+def _source_text(function: object) -> str:
     """Return where a function of the user's stands, in brackets; empty if it has no text."""
     line = find_source_line(function)
     return f" ({line})" if line else ""

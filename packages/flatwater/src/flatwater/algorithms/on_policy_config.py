@@ -92,8 +92,9 @@ class OnPolicyConfig:
         The number is kept with the settings, so a resumed run's schedules end where the first run's would have.
         """
         schedule_names = {getattr(self, field_name) for field_name in self.scheduled.values()}
-        has_schedule = schedule_names != {"constant"}
-        return replace(self, schedule_rounds=rounds) if has_schedule and not self.schedule_rounds else self
+        if schedule_names == {"constant"} or self.schedule_rounds:
+            return self
+        return replace(self, schedule_rounds=rounds)
 
     def progress(self, round_: int) -> float:
         """Return the share of the schedules' rounds, 0 to 1, that is complete before round `round_`, counted from 0."""
@@ -182,15 +183,20 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
 
     @classmethod
     def __variant__(cls, given_settings: Mapping[str, Any]) -> "type[BlockAlgorithmConfig]":
-        """Return the class that is built from `given_settings`: with a table `own` if they name a user's algorithm.
+        """Return the class of which `given_settings` become an object: this one, or a subclass for a user's algorithm.
 
-        `options.declare` calls it before it reads the settings.
+        The subclass has a table `own`, with the settings of that algorithm. `options.declare` calls this method before
+        it reads the settings.
         """
         name = given_settings.get("algorithm", "")
-        return _class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
+        is_custom = isinstance(name, str) and bool(custom_algorithm_place(name))
+        return _class_for_algorithm(name) if is_custom else cls
 
     def with_algorithm(self, name: str) -> "BlockAlgorithmConfig":
-        """Return the configuration with the algorithm `name`: ppo, an installed package's, or a place.
+        """Return the configuration with the algorithm `name`, and the other settings that both algorithms read.
+
+        Args:
+            name: `ppo`, a name that an installed package has, or `package.module:NAME`.
 
         Raises:
             ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
@@ -213,16 +219,19 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         Raises:
             ConfigError: no algorithm of this name is known, or settings do not fit.
         """
-        is_custom = bool(custom_algorithm_place(self.algorithm))
         has_own_table = "own" in {f.name for f in fields(self)}
         # A user's algorithm has a table `own`, which `__variant__` adds; the only other algorithm is PPO.
-        if is_custom != has_own_table or not (is_custom or self.algorithm == "ppo"):
+        if custom_algorithm_place(self.algorithm):
+            is_known = has_own_table
+        else:
+            is_known = self.algorithm == "ppo" and not has_own_table
+        if not is_known:
             raise unknown_algorithm(self.algorithm, ["ppo"])
         self.own.check_together(self.table)
 
 
 def _class_for_algorithm(name: str) -> type[BlockAlgorithmConfig]:
-    """Return the subclass of `BlockAlgorithmConfig` that has the settings of a user's algorithm in a table `own`."""
+    """Return a subclass of `BlockAlgorithmConfig` whose field `own` has the settings of the user's algorithm `name`."""
     place = "flatwater.algorithms.on_policy_algorithm:import_on_policy_algorithm"
     custom: type[BlockAlgorithmConfig] = custom_algorithm_class(BlockAlgorithmConfig, name, place)
     return custom

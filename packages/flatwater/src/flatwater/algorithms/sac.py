@@ -62,7 +62,7 @@ TEMPERATURE = Layout({"log": Weight((1,), fan_in=0)})
 
 @state
 class SacMembers(CriticMembers):
-    """Actors with two critics, the targets of these, and a temperature for each member."""
+    """Actors with two critics, target networks that follow the critics slowly, and a temperature for each member."""
 
     log_temperature: Float[Tensor, "P+x 1"]
     temperature_adam: Adam
@@ -110,7 +110,10 @@ class DrawnAction(NamedTuple):
 
 
 def draw_action(mean: Tensor, log_deviation: Tensor, noise: Tensor) -> DrawnAction:
-    """Return an action in [-1, 1]; the arguments are those of `sample_action`."""
+    """Return an action in [-1, 1], and the numbers from which `sample_action` computes its log-probability.
+
+    The arguments are those of `sample_action`: mean and log-deviation before tanh, and standard normal noise.
+    """
     is_drawn = ~log_deviation.isneginf()
     # 0 for parts that are not drawn: finite numbers, so that no gradient becomes NaN; `sample_action` masks them.
     log_deviation = log_deviation.masked_fill(~is_drawn, 0).clamp(*LOG_DEVIATION)
@@ -240,9 +243,10 @@ def bind_sac_update(
         members: the population.
         groups: spans of members.
         learn: two functions: the first returns the critics' gradients, the second those of actor and temperature.
-        noise: names of the streams from which these functions get random numbers; empty if they draw none.
+        noise: names of the streams from which these two functions get random numbers; empty if they draw none.
     """
-    settings, (learn_critics, learn_actor) = config.own, learn
+    settings = config.own
+    learn_critics, learn_actor = learn
     critic_noise, actor_noise = noise
     actor_and_temperature = {
         "actor": Part(nets.actor.layout, settings.actor_lr, "actor_grad_norm"),
@@ -279,8 +283,8 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
 
 
 def mean_temperature(_config: AlgorithmConfig, members: SacMembers) -> Mapping[str, float]:
-    """Return the members' mean temperature."""
-    member_count = len(members.tally.skipped)  # the rows after theirs are the champion's
+    """Return the members' mean temperature as a metric, by name."""
+    member_count = len(members.tally.skipped)  # a number for each member; the rows after theirs are the champion's
     return {"temperature": float(members.log_temperature[:member_count].exp().mean())}
 
 

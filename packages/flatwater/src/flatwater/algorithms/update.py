@@ -176,7 +176,7 @@ def _bind_stage(
         weights: each group's weights, as views of its rows, by the group's span of members.
         stage: the networks that learn together, and the function that gives their gradients.
     """
-    member_count = len(members.tally.skipped)
+    member_count = len(members.tally.skipped)  # which has a number for each member
     gradient_views = {}
     steps = []
     for name, part in stage.parts.items():

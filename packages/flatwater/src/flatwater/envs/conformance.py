@@ -199,7 +199,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
             record.valid_results += 1
             if terminated or truncated:
                 break
-        else:
+        else:  # no step has ended the episode
             record.add_finding(
                 f"An episode was not over after {max_steps} steps: terminated or truncated must become True."
             )
@@ -234,13 +234,23 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
 
 
 def _info_with_mask(observation: Any, info: Any) -> Any:  # noqa: ANN401  (whatever an environment gives)
-    """Return an info that has the mask of legal actions, also where the mask is in the observation."""
+    """Return the info with the mask of legal actions under the key `MASK_KEY`; unchanged if there is no mask.
+
+    The environment may give the mask in the info or in a Dict observation.
+    """
     mask = find_mask(observation, info) if isinstance(info, dict) else None  # what is no dict is a finding
     return info if mask is None else {**info, MASK_KEY: mask}
 
 
 def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_masks: bool) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return a random action, legal by the mask of `info` if reset() gave one (`has_masks`); record a faulty mask."""
+    """Return a random action that the mask of `info` marks as legal, or any action where the environment has no masks.
+
+    Args:
+        env: environment whose space of actions is drawn from.
+        info: info of the last reset or step; its entry `action_mask` is read.
+        record: gets a finding if the mask is missing or wrong; the action may then be illegal.
+        has_masks: whether the last reset gave a mask, so that each step must give one, too.
+    """
     space = env.action_space
     sizes: list[int] = []
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -250,7 +260,7 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     if not has_masks or not sizes:
         return space.sample()
     mask = info.get(MASK_KEY)
-    flags = mask_flags(mask)  # of all lists of actions in a row
+    flags = mask_flags(mask)  # 0 or 1 for each action; several lists of actions follow one another
     fault = ""
     if mask is None:
         fault = (
@@ -302,7 +312,7 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
             tensor_sizes.append(_tensor_bytes())
     findings = []
     for subject, sizes in (("Python and NumPy memory", memory_sizes), ("tensors", tensor_sizes)):
-        growth = np.diff(sizes)
+        growth = np.diff(sizes)  # bytes from each round to the next
         if (growth > 0).all():
             findings.append(
                 f"{int(np.median(growth))} bytes more of {subject} are in use after each round of {episodes} episodes: "
@@ -386,7 +396,8 @@ def _observation_digest(observation: Any) -> str:  # noqa: ANN401  (whatever the
         array = np.asarray(part)
         # The bytes of an array of objects are addresses: their text is hashed instead.
         digest.update(f"{path}{array.dtype.str}{array.shape}".encode())
-        digest.update(array.tobytes() if array.dtype != object else repr(part).encode())
+        content = array.tobytes() if array.dtype != object else repr(part).encode()
+        digest.update(content)
     return digest.hexdigest()
 
 
@@ -395,6 +406,7 @@ def _hexdigest(content: bytes) -> str:
 
 
 def _type_name(value: Any) -> str:  # noqa: ANN401  (whatever the environment gives)
+    """Return the name of a value's class for messages, of a tuple with its length: `float`, `tuple of 4`."""
     return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 

@@ -110,6 +110,7 @@ def temporary_generator_seeds(seeds: Mapping[str, int]) -> Iterator[None]:
 
 
 def _same_seed(seed: int) -> dict[str, int]:
+    """Return the same seed for each global generator, by its name."""
     return dict.fromkeys(GENERATORS, seed)
 
 
@@ -130,7 +131,9 @@ def try_exactness(make: MakePlayer, *, seconds: float = TEST_SECONDS, steps: int
 
 
 def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVerdict:
-    """Play A, B, A in one player and B, A in another; return the first difference of equal episodes, with its cause.
+    """Play two episodes, A and B, as A, B, A in one player and as B, A in another; compare those that must be equal.
+
+    The verdict has the first difference, with its cause.
 
     Episodes have as many steps as `seconds` of CPU time allow, at most `steps`; not tested where not even one fits.
     Errors of the user's class pass through.
@@ -149,15 +152,17 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
         if fitting_steps < 1:
             why = f"a step takes {step_seconds:.2g} s, and building an environment {build_seconds:.2g} s"
             return ExactnessVerdict(tested=False, why=why)
-        can_save, steps = player.can_save, min(steps, fitting_steps)
+        can_save = player.can_save  # whether the environment keeps a state over episodes that it can save and load
+        steps = min(steps, fitting_steps)
         first_a = _record_episode(player, SEED_A, steps, generator_seed=2)
         episode_b = _record_episode(player, SEED_B, steps, generator_seed=3, save_first=can_save)
         second_a = _record_episode(player, SEED_A, steps, generator_seed=4)
     finally:
         player.close()
-    # With a state kept over episodes, the second A may rightly differ from the first.
+    # An environment that keeps a state over episodes may rightly play the second A in another way than the first.
     difference = "" if can_save else _record_difference(first_a, second_a)
-    # Player 1 has other simultaneous episodes than player 0, and the global generators another seed, 5, than before.
+    # B and the second A once more, in a new player. Player 1 has other simultaneous episodes than player 0, and the
+    # global generators another seed, 5, than before.
     difference = difference or _first_replay_difference(make(1), [episode_b, second_a], _same_seed(5))
     if not difference:
         return ExactnessVerdict(tested=True)
@@ -202,14 +207,17 @@ def try_whole_episode(
     except (Exception, SystemExit):  # noqa: BLE001  (as in `try_exactness`)
         return ExactnessVerdict(tested=False)
     all_played = step == len(actions)
-    if not (all_played or is_over):  # the time was over first
+    if not (all_played or is_over):  # the loop stopped because the time was over: there is no end to compare
         return ExactnessVerdict(tested=False)
     difference = _first_difference(end, {**result, "returns": returns}, step)
-    if all_played != is_over:  # the run's episode ended with its last action, not before
+    # The run's episode ended with its last action; here it did not end with it, or it ended before.
+    if all_played != is_over:
         difference = f"ends: at step {step}, {all_played} and {is_over}"
+    if not difference:
+        return ExactnessVerdict(tested=True)
     quantity, _, values = difference.partition(": ")  # `rewards: at step 3, 0.12 and 0.15`
     why = f"{quantity} of an episode differ when it is played again in a new environment: {values}"
-    return ExactnessVerdict(tested=True, why=why if difference else "")
+    return ExactnessVerdict(tested=True, why=why)
 
 
 class CountedTime:
@@ -335,15 +343,17 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
     """
     timer = CountedTime()
     with suppress(Exception):  # of the user's class: then the cause is not found
-        # Players 2 always have the same simultaneous episodes. Seeds 7 and 8 are any two that differ.
-        player = make(2)
-        seeds = _same_seed(7)
+        # Players of one number have the same simultaneous episodes. All numbers and seeds are any that differ.
+        number, other_number = 2, 3
+        generator_seed, other_seed = 7, 8
+        player = make(number)
+        seeds = _same_seed(generator_seed)
         try:
-            episode_again = _record_episode(player, episode.seed, len(episode.actions), generator_seed=7)
+            episode_again = _record_episode(player, episode.seed, len(episode.actions), generator_seed=generator_seed)
         finally:
             player.close()
         # Nothing has changed but the environment's object.
-        if _first_replay_difference(make(2), [episode_again], seeds):
+        if _first_replay_difference(make(number), [episode_again], seeds):
             return (
                 "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
                 "that all of them share)"
@@ -353,12 +363,12 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
             name
             for name in GENERATORS
             if timer.elapsed_seconds() < seconds
-            and _first_replay_difference(make(2), [episode_again], seeds | {name: 8})
+            and _first_replay_difference(make(number), [episode_again], seeds | {name: other_seed})
         ]
         if causes:
             return f"when the global generator of {' and '.join(causes)} is in another state (draw from self.np_random)"
-        # Player 3 differs from player 2 in its simultaneous episodes alone.
-        if timer.elapsed_seconds() < seconds and _first_replay_difference(make(3), [episode_again], seeds):
+        # Only the simultaneous episodes are others.
+        if timer.elapsed_seconds() < seconds and _first_replay_difference(make(other_number), [episode_again], seeds):
             return "when others are played beside it"
     # No other cause was found.
     return "after another episode was played"
@@ -381,7 +391,8 @@ class WorldPlayer:
         spaces = world.spaces
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
-        self._legal = build_masks(spaces)
+        self._legal_masks = build_masks(spaces)
+        """One array of masks of legal actions, bool [2, A, R]; empty in a world without masks."""
         self._outcome = build_outcome(*shape)
         self._awaits_reset = np.ones(spaces.envs, np.bool_)
         self._other_rng = np.random.default_rng(other_seed)
@@ -402,7 +413,7 @@ class WorldPlayer:
         """Begin an episode in each environment that awaits one, in the first from `seed`, else from a random seed."""
         seeds = self._other_rng.integers(1 << 30, size=len(self._awaits_reset))
         seeds[0] = seed
-        self._world.begin_(self._awaits_reset, seeds, self._obs, *self._legal)
+        self._world.begin_(self._awaits_reset, seeds, self._obs, *self._legal_masks)
         if self._teacher is not None:
             self._teacher.begin_(self._awaits_reset.copy())  # a copy, which the teacher may keep
         self._awaits_reset[:] = False
@@ -417,8 +428,8 @@ class WorldPlayer:
         if spaces.bounds is not None:
             low, high = spaces.agent_bounds
             return np.asarray(rng.uniform(low, high), np.float32)
-        if self._legal:
-            masks = split_legal(spaces, self._legal[0][env])
+        if self._legal_masks:
+            masks = split_legal(spaces, self._legal_masks[0][env])
             # The largest of random numbers, of which those of illegal actions are 0.
             choices = [(rng.random(mask.shape) * mask).argmax(-1) for mask in masks]
         else:
@@ -437,7 +448,7 @@ class WorldPlayer:
         """
         other_actions = [self._random_actions(self._other_rng, env) for env in range(1, len(self._awaits_reset))]
         # The world writes all arrays after the actions.
-        self._world.step_(np.stack([action, *other_actions]), self._obs, *self._outcome, *self._legal)
+        self._world.step_(np.stack([action, *other_actions]), self._obs, *self._outcome, *self._legal_masks)
         reward, terminated, truncated = self._outcome
         is_done = np.asarray((terminated | truncated).all(1))
         # Copies: the world writes into the same arrays at the next step.
@@ -454,11 +465,13 @@ class WorldPlayer:
         It is called once in each step, as every call moves the teacher's state on. After the end of the episode the
         teacher is not asked.
         """
-        arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
+        arrays = {"observations": self._obs[0].copy()}
+        if self._legal_masks:
+            arrays["masks"] = self._legal_masks[0][0].copy()
         if self._teacher is None or is_over:
             return arrays
         actions = np.zeros(self._obs.shape[:2], np.int64)
-        self._teacher.step_batch(self._obs, actions, *self._legal)
+        self._teacher.step_batch(self._obs, actions, *self._legal_masks)
         return arrays | {"actions of the teacher": actions[0]}
 
     def read_kept_state(self) -> Any:  # noqa: ANN401  (a state of any form)

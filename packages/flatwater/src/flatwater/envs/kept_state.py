@@ -79,7 +79,10 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 
 def _kept_attributes(layer: object) -> tuple[str, ...]:
-    """Return the names of the attributes that a layer keeps: those of `KNOWN_WRAPPERS`, and any `RunningMeanStd`."""
+    """Return the names of the attributes that a wrapper or an environment, `layer`, keeps over episodes.
+
+    They are those that `KNOWN_WRAPPERS` lists for its class, and any others that are a `RunningMeanStd`.
+    """
     listed_names = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
     items = _instance_attributes(layer).items()
     return listed_names + tuple(
@@ -88,17 +91,20 @@ def _kept_attributes(layer: object) -> tuple[str, ...]:
 
 
 def keeps_state(env: object) -> bool:
-    """Return whether an environment, or one of its wrappers, can give the state that it keeps over episodes."""
+    """Return whether an environment, or one of its wrappers, keeps a state over episodes and can return it."""
     return any(isinstance(layer, StateKeeper) or _kept_attributes(layer) for layer in wrapper_layers(env))
 
 
 def read_env_state(env: object) -> list[Any]:
-    """Return the states of an environment's layers: a list with the outermost wrapper first, the environment last."""
+    """Return the states that an environment's wrappers keep, the outermost first, and last the environment's own."""
     return [_layer_state(layer) for layer in wrapper_layers(env)]
 
 
 def _layer_state(layer: object) -> Any:  # noqa: ANN401  (whatever an environment keeps)
-    """Return a layer's own `state_dict()` if it has one, else its kept attributes by name."""
+    """Return the state of one wrapper or environment: its own `state_dict()` if it has one, else the kept attributes.
+
+    The attributes are a dict by name; it is empty if nothing is kept.
+    """
     if isinstance(layer, StateKeeper):
         return layer.state_dict()
     return {name: _saved_value(vars(layer)[name]) for name in _kept_attributes(layer)}
@@ -117,10 +123,10 @@ def _saved_value(value: Any) -> Any:  # noqa: ANN401  (whatever an environment k
 
 
 def load_state_(env: object, state: Sequence[Any]) -> None:
-    """Give the layers of an environment back the result of `read_env_state`.
+    """Load a result of `read_env_state` into an environment and its wrappers.
 
     Raises:
-        CheckpointError: the state is of other layers.
+        CheckpointError: the state is of another number of wrappers.
     """
     layers = list(wrapper_layers(env))
     if len(layers) != len(state):
@@ -137,7 +143,7 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
 
 
 def _write_attribute_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
-    """Write one saved attribute into a layer: the way back from `_saved_value`."""
+    """Write one saved attribute into a wrapper or an environment, `layer`; `value` is a result of `_saved_value`."""
     current_value = vars(layer).get(name)
     if isinstance(current_value, RunningMeanStd):
         for statistic in STATISTIC_NAMES:
@@ -197,8 +203,8 @@ class EpisodeStarts:
     def record_starts_(self, env_mask: Array) -> None:
         """Record the states of the copies of `env_mask`, bool [E], before the reset that begins their episodes."""
         if self.state_bytes:
-            # Allocated at the first episode: an empty list says that no episode has begun.
-            self._states = self._states or [None] * len(self.copies)
+            if not self._states:  # the first episodes: until then an empty list says that none has begun
+                self._states = [None] * len(self.copies)
             for env in np.flatnonzero(env_mask).tolist():
                 # A deep copy: the environment goes on writing into the arrays that it gave.
                 self._states[env] = deepcopy(read_env_state(self.copies[env]))
@@ -274,10 +280,10 @@ def _describe_value(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa:
         ]
     if isinstance(value, bytes):
         return ["bytes", _append_blob_(blobs, value)]
-    # `number` is a scalar of NumPy's.
-    kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
     if not isinstance(value, torch.Tensor | np.ndarray | np.generic):
         raise TypeError(f"{place} is a {type(value).__name__}")
+    # `number` is a scalar of NumPy's.
+    kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
     array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     if array.dtype.hasobject or array.dtype.fields is not None:
         raise TypeError(f"{place} is an array of {array.dtype}")
@@ -322,6 +328,7 @@ def _decode_value(description: Any, body: memoryview) -> Any:  # noqa: ANN401  (
 
     Raises:
         ValueError: the bytes do not fit the shape of an array.
+        KeyError: the description has an unknown kind.
     """
     if not isinstance(description, list):
         return description
@@ -333,19 +340,29 @@ def _decode_value(description: Any, body: memoryview) -> Any:  # noqa: ANN401  (
         return items if kind == "list" else tuple(items)
     if kind == "bytes":
         return bytes(_slice_blob(content, body))
-    dtype_name, shape, (offset, size) = content
+    return _decode_array(kind, content, body)
+
+
+def _decode_array(kind: str, description: Sequence[Any], body: memoryview) -> Any:  # noqa: ANN401  (an array, a tensor or a number)
+    """Return the array, the tensor or NumPy's number, as `kind` says, of a description [dtype, shape, [offset, size]].
+
+    Raises:
+        ValueError: the bytes do not fit the shape.
+    """
+    dtype_name, shape, (offset, size) = description
     dtype = np.dtype(dtype_name)
     # Before `frombuffer`: bytes of a checkpoint never become Python objects.
     if dtype.hasobject or prod(shape) * dtype.itemsize != size:
         raise ValueError(f"{shape} of {dtype_name}")
     # A copy, as an array on bytes is read-only.
     array: Array = np.frombuffer(_slice_blob((offset, size), body), dtype).reshape(shape).copy()
-    makers: dict[str, Callable[[], Any]] = {
-        "array": lambda: array,
-        "number": lambda: array[()],
-        "tensor": lambda: torch.from_numpy(array),
-    }
-    return makers[kind]()  # a KeyError for another kind, which `decode_state` reports
+    if kind == "array":
+        return array
+    if kind == "number":
+        return array[()]
+    if kind == "tensor":
+        return torch.from_numpy(array)
+    raise KeyError(kind)  # `decode_state` reports it
 
 
 def _slice_blob(span: Sequence[int], body: memoryview) -> memoryview:

@@ -19,28 +19,30 @@ from flatwater_watch.errors import ConfigError
 
 
 def name_kinds(groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return a name for each group of agents, the agents' without the number: wolf for wolf_0 and wolf_1.
+    """Return a name for each group of agents: what their names have before the number, wolf for wolf_0 and wolf_1.
 
-    Groups with the same such name, or without one, are called by their first agent.
+    A group is named after its first agent if its agents' names differ in more than the number, or if another group
+    would get the same name.
     """
-    # The names of each group's agents without their numbers.
+    # The names of each group's agents without their numbers: wolf_0, wolf-0 and wolf0 become wolf.
     stems_by_group = [{re.sub(r"[_-]?\d+$", "", agent) for agent in agents} for agents in groups]
     names = list[str]()
     for agents, stems in zip(groups, stems_by_group, strict=True):
         # All agents of this group have one stem, and no other group has it.
         is_unique = len(stems) == 1 and stems != {""} and stems_by_group.count(stems) == 1
         # A name stands in paths of the state tree, whose parts are joined by dots.
-        name = re.sub(r"[^\w-]", "_", next(iter(stems)) if is_unique else agents[0])
+        full_name = next(iter(stems)) if is_unique else agents[0]
+        name = re.sub(r"[^\w-]", "_", full_name)
         # Two names may still be equal, as after a replacement of characters.
         names.append(f"{name}_{len(names)}" if name in names else name)
     return names
 
 
 def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
-    """Return the spaces of a world with agents of all these kinds, whose own spaces have its environments and steps.
+    """Return the spaces of a world that has agents of all these kinds: wide enough for the observations of each kind.
 
     Args:
-        kinds: two kinds or more.
+        kinds: two kinds or more; the spaces of each have the world's numbers of environments and steps.
         name: name of the environment, for the message.
 
     Raises:
@@ -55,7 +57,7 @@ def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
             f"{name}: expected actions of all agents to be choices, or of all to be numbers, got choices of {choosers} "
             f"and numbers of {others}. Wrap the environment so that both have actions of one kind"
         )
-    # A list that a kind lacks has a single choice.
+    # Each action list is as long as the longest of any kind; a kind that lacks the list has a single choice in it.
     lists = tuple(map(max, zip_longest(*(kind.spaces.lists for kind in kinds), fillvalue=1)))
     has_vectors = all(kind.spaces.form == "vector" for kind in kinds)
     # For each number of an action, the bounds of the kinds that have such a number: their lowest and their highest.
@@ -89,7 +91,10 @@ def agent_rows(spaces: Spaces) -> Iterator[tuple[str, list[int]]]:
 
 
 def _row_items(spaces: Spaces, *, has_vectors: bool) -> int:
-    """Return the length of an observation in a row: its numbers if `has_vectors`, else its bytes in whole floats."""
+    """Return how many items of a row an observation takes: its numbers if `has_vectors`, else its bytes.
+
+    Bytes are rounded up to whole floats, of four bytes each.
+    """
     size = prod(spaces.obs)
     if has_vectors:
         return size
@@ -107,7 +112,8 @@ class KindRows:
         own_bytes = prod(kind.spaces.obs) * np.dtype(self._obs_type).itemsize
         self._width = own_bytes // np.dtype(world.obs_type).itemsize
         """Length of an observation of the kind, in items of the world's rows."""
-        # In a row of masks the world's lists follow one another; the kind has the first options of its own lists.
+        # In a row of masks the world's lists follow one another, each from `start` on; the kind's own list is the
+        # beginning of the world's.
         flags, start = list[int](), 0
         for size, own_size in zip_longest(world.lists, kind.spaces.lists, fillvalue=0):
             flags += range(start, start + own_size)

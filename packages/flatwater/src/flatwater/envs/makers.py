@@ -81,7 +81,8 @@ class EnvMaker:
 @contextmanager
 def hand_over_env(env: object) -> Iterator[None]:
     """Let names that begin with `object:` stand for `env` within the block; None leaves the present object there."""
-    token = _env_object.set(_env_object.get() if env is None else env)
+    block_env = _env_object.get() if env is None else env
+    token = _env_object.set(block_env)
     try:
         yield
     finally:
@@ -127,12 +128,14 @@ def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
     env = find_env_object(settings)
     if env is not None:
         named_settings[ENV] = name_object(env)
-    if (copies := fixed_copies(env)) is not None:
+    copies = fixed_copies(env)
+    if copies is not None:
         # Evaluation episodes are played in a copy of the same vector environment. The user's own numbers come later in
         # the dicts, and so replace these.
         evaluation = {"envs": copies, **(named_settings.get("evaluation") or {})}
         named_settings = {"envs": copies, **named_settings, "evaluation": evaluation}
-    if (arguments := named_settings.pop(ENV_KWARGS, None)) is not None:
+    arguments = named_settings.pop(ENV_KWARGS, None)
+    if arguments is not None:
         named_settings["env_args"] = write_arguments(arguments, ENV_KWARGS)
     return named_settings
 
@@ -143,7 +146,9 @@ def fixed_copies(env: object) -> int | None:
 
 
 def refuse_fixed_number(env: object, settings: Collection[str], recipe: str) -> None:
-    """Refuse a vector environment in a recipe that needs other numbers of environments: one without the setting `envs`.
+    """Refuse a vector environment, whose number of environments is fixed, in a recipe without the setting `envs`.
+
+    Such a recipe decides itself how many environments it needs.
 
     Args:
         env: the user's object.
@@ -162,9 +167,9 @@ def refuse_fixed_number(env: object, settings: Collection[str], recipe: str) -> 
 
 
 def small_world_copies(name: str, count: int) -> int:
-    """Return the number of environments of a small test world: `count`, or the number of a vector environment.
+    """Return how many environments a small test world of the environment `name` has: `count`, if that can be chosen.
 
-    A vector environment that is handed over as `name` has a fixed number.
+    A vector environment that the user has handed over as an object always has its own number.
     """
     fixed_number = fixed_copies(_env_object.get()) if is_object(name) else None
     return fixed_number or count
@@ -216,7 +221,7 @@ def _handed_env(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
 
 
 def check_handed_env(name: object) -> None:
-    """Refuse an environment that is handed over to a run of another one, which would be played in its place.
+    """Check that the environment handed over to a run is the run's own: another one would be played in its place.
 
     Args:
         name: setting `env` of the run; anything but text for a run on a market.
@@ -225,8 +230,10 @@ def check_handed_env(name: object) -> None:
         ConfigError: an environment of another name is handed over.
     """
     env = _env_object.get()
-    given_name = env if env is None or isinstance(env, str) else name_object(env)  # None: nothing is handed over
-    if given_name is not None and given_name != name:
+    if env is None:  # nothing is handed over
+        return
+    given_name = env if isinstance(env, str) else name_object(env)
+    if given_name != name:
         raise ConfigError(
             f"the run was begun with {name if isinstance(name, str) else 'no environment'}: expected env = the same, "
             f"or left out, got {given_name}. flatwater.fork(RUN, env=...) trains on in another environment, and "
@@ -265,7 +272,9 @@ def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
 
 
 def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return a maker that calls a class or a function; its `takes_number` says whether with a number of environments.
+    """Return a maker of environments that calls the user's class or function `target`.
+
+    It is called with a number of environments if its parameters, or its class, say that it makes several at once.
 
     Raises:
         ConfigError: the class or function cannot be called with the arguments, with a number or without.
@@ -298,12 +307,13 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
             "env_args"
         ) from error
 
+    # An error of a class is one of its `__init__`, an error of a function its own.
+    method = "__init__" if isinstance(target, type) else ""
+
     def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)
+        """Call the user's class or function, with `number` environments if it takes a number; report its errors."""
         positional, keywords = maker_arguments(number)
-        # An error of a class is one of its `__init__`, an error of a function its own.
-        with CallGuard(
-            f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"
-        ):
+        with CallGuard(f"environment {name}", target, method, call=f"{title}()"):
             return target(*positional, **keywords)
 
     return EnvMaker(name, make, takes_number=takes_number)
@@ -329,11 +339,15 @@ def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
     wrapper_calls = [_find_wrapper(text) for text in wrappers]
 
     def make(*number: int) -> Any:  # noqa: ANN401  (whatever the outermost gives)
-        # `number` is empty, or the number of environments for a maker that takes it.
+        """Make an environment and put it into all wrappers, the first one innermost.
+
+        `number` is empty, or the number of environments for a maker that takes it.
+        """
         env = maker.make(*number)
         for text, (wrapper, arguments) in zip(wrappers, wrapper_calls, strict=True):
             # An error of the user's wrapper is reported as one of its `__init__`, or of the function itself.
-            with CallGuard(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
+            method = "__init__" if isinstance(wrapper, type) else ""
+            with CallGuard(f"wrapper {text}", wrapper, method, call=text):
                 env = wrapper(env, **arguments)
             if env is None:
                 raise ConfigError(f"wrapped.wrappers: {text} returned None: expected an environment")

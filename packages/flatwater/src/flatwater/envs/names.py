@@ -57,8 +57,9 @@ def _check_name(name: str) -> None:
     name = resolve_alias(name)
     if name == FORAGE:
         return
-    if (env_id := gymnasium_id(name)) is not None:
-        registered_id(env_id)
+    env_id = gymnasium_id(name)
+    if env_id is not None:
+        registered_id(env_id)  # refuses an ID that Gymnasium does not know
         return
     kind, _, rest = name.partition(":")
     if kind == OBJECT:
@@ -136,4 +137,5 @@ def _suggest_name(name: str) -> str:
 
 
 def _without_version(env_id: str) -> str:
+    """Return an ID without the version at its end: CartPole for CartPole-v1."""
     return re.sub(r"-v\d+\Z", "", env_id)

@@ -54,7 +54,7 @@ class _SingleVectorEnv:
         self._env, self.action_space, self.observation_space = env, env.action_space, env.observation_space
 
     def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever it gives)
-        """Begin an episode in each environment."""
+        """Begin an episode in each environment; `seed=...`, if given, goes to the vector environment."""
         self._was_over = np.zeros(self._env.num_envs, np.bool_)
         return self._env.reset(**seed)
 
@@ -92,13 +92,12 @@ class _SingleParallelEnv:
 
     def sample(self) -> dict[Any, Any]:
         """Draw an action for each agent that is still playing, a legal one where it has a mask."""
-        spaces = {agent: self._env.action_space(agent) for agent in self._env.agents}
-        return {
-            agent: space.sample(sample_mask(space, self._masks[agent]))
-            if agent in self._masks and isinstance(space, Discrete | MultiDiscrete)
-            else space.sample()
-            for agent, space in spaces.items()
-        }
+        actions = {}
+        for agent in self._env.agents:
+            space = self._env.action_space(agent)
+            has_mask = agent in self._masks and isinstance(space, Discrete | MultiDiscrete)
+            actions[agent] = space.sample(sample_mask(space, self._masks[agent])) if has_mask else space.sample()
+        return actions
 
     def contains(self, observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
         """Return whether each agent's observation lies in the agent's space."""
@@ -107,7 +106,7 @@ class _SingleParallelEnv:
         )
 
     def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever the space holds)
-        """Begin an episode of all agents."""
+        """Begin an episode of all agents; `seed=...`, if given, goes to the environment."""
         answer = self._env.reset(**seed)
         if isinstance(answer, tuple) and all(isinstance(part, dict) for part in answer):
             self._keep_masks_(*answer)
@@ -152,7 +151,8 @@ class SingleWorld:
         self.action_space = self.observation_space = self
         shape = (self._spaces.envs, self._spaces.agents)
         self._obs = np.zeros((*shape, *self._spaces.obs), self._spaces.obs_type)
-        self._legal, self._outcome = build_masks(self._spaces), build_outcome(*shape)
+        self._legal_masks, self._outcome = build_masks(self._spaces), build_outcome(*shape)
+        """One array of masks of legal actions, empty without masks; and arrays of rewards and ends."""
 
     def seed(self, seed: int) -> None:
         """Seed the generator of actions."""
@@ -165,23 +165,24 @@ class SingleWorld:
         if spaces.bounds is not None:
             low, high = np.array(spaces.bounds, np.float32).T
             return self._rng.uniform(low, high, shape).astype(np.float32)
-        if not self._legal:
-            # The lengths of several lists, for the last axis, or the length of the only one.
+        if not self._legal_masks:
+            # Positions below the length of each list: `choices` has the lengths of several lists, along the last axis.
             return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
-        masks = split_legal(spaces, self._legal[0])
+        masks = split_legal(spaces, self._legal_masks[0])
         # A random number for each action, 0 for an illegal one: the action of the largest is drawn.
         return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in masks], -1).reshape(shape)
 
     def contains(self, _observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
         """Return whether each action list has a legal action; the observation is our own array, so it always fits."""
-        return all(mask.any(-1).all() for legal in self._legal for mask in split_legal(self._spaces, legal))
+        return all(mask.any(-1).all() for legal in self._legal_masks for mask in split_legal(self._spaces, legal))
 
     def _copy_observation(self) -> Any:  # noqa: ANN401  (whatever the space holds)
-        return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
+        return (self._obs.copy(), self._legal_masks[0].copy()) if self._legal_masks else self._obs.copy()
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in each environment, from `seed` on; without it from the next unused seed."""
-        self._next_seed = self._next_seed if seed is None else seed
+        if seed is not None:
+            self._next_seed = seed
         self._was_over = np.zeros(self._spaces.envs, np.bool_)
         self._begin_(np.ones(self._spaces.envs, np.bool_))
         return self._copy_observation(), {}
@@ -197,7 +198,7 @@ class SingleWorld:
         if self._obs.dtype.kind == "f":
             self._obs.fill(np.nan)
         reward.fill(np.nan)
-        self._world.step_(action, self._obs, *self._outcome, *self._legal)
+        self._world.step_(action, self._obs, *self._outcome, *self._legal_masks)
         observations = self._copy_observation()
         is_done = np.asarray((terminated | truncated).all(axis=1))
         self._was_over |= is_done
@@ -210,5 +211,5 @@ class SingleWorld:
         if self._obs.dtype.kind == "f":
             self._obs[env_mask] = np.nan  # so that numbers which the world leaves unwritten are found
         # Seeds for all environments, so that none is used twice; those outside of `env_mask` are not read.
-        self._world.begin_(env_mask, np.arange(len(env_mask)) + self._next_seed, self._obs, *self._legal)
+        self._world.begin_(env_mask, np.arange(len(env_mask)) + self._next_seed, self._obs, *self._legal_masks)
         self._next_seed += len(env_mask)

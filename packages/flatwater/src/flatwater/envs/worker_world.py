@@ -34,7 +34,7 @@ UNSENDABLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError)
 
 
 class _ShareFacts(NamedTuple):
-    """Answer of a process once the world of its share of the environments is built."""
+    """What the main process needs to know of the world that a process has built for its share of the environments."""
 
     spaces: Spaces
     is_replayable: bool
@@ -52,6 +52,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
     observation_space = action_space = gymnasium.spaces.Discrete(1)
 
     def __init__(self, build: BuildWorld, span: slice) -> None:
+        """Keep the function that builds a world of some environments, and this world's part of all, such as 4 to 8."""
         self._build, self._span = build, span
         self._world: Any = None  # until it is built, which may fail
 
@@ -62,7 +63,8 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         spaces = self._world.spaces
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
-        self._legal, self._outcome = build_masks(spaces), build_outcome(*shape)
+        self._legal_masks = build_masks(spaces)  # one array, or none in a world without masks
+        self._outcome = build_outcome(*shape)  # reward, terminated, truncated
         native = find_native_spaces(self._world)
         # Without `native.reader`, whose functions cannot be pickled.
         native_values = None if native is None else (native.observation, native.action, native.form)
@@ -77,16 +79,17 @@ class _WorldShare(gymnasium.Env[Any, Any]):
     def begin(self, env_mask: Array, seeds: Array) -> Sequence[Array]:
         """Begin episodes in the envs of `env_mask`, bool [E]; return this span's observations, and masks if any.
 
-        The arguments are those of all environments. `begin_` of the world writes its last two arguments in place.
+        The arguments are those of all environments, of which this process has a span. The world's `begin_` writes its
+        arguments after the seeds in place.
         """
         if env_mask[self._span].any():
-            self._world.begin_(env_mask[self._span], seeds[self._span], self._obs, *self._legal)
-        return self._obs, *self._legal
+            self._world.begin_(env_mask[self._span], seeds[self._span], self._obs, *self._legal_masks)
+        return self._obs, *self._legal_masks
 
     def step_environments(self, actions: Array) -> Sequence[Array]:
         """Step this span with its part of all actions; return the arrays that `step_` of the world writes in place."""
-        self._world.step_(actions[self._span], self._obs, *self._outcome, *self._legal)
-        return self._obs, *self._outcome, *self._legal
+        self._world.step_(actions[self._span], self._obs, *self._outcome, *self._legal_masks)
+        return self._obs, *self._outcome, *self._legal_masks
 
     def info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
         """Return the info of environment `env`'s last step; None if another process steps it."""
@@ -113,7 +116,16 @@ class _WorldShare(gymnasium.Env[Any, Any]):
 
 
 def _answer_calls(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:  # noqa: ANN401  (as Gymnasium calls it)
-    """Answer the run's calls through `pipe` until it sends `close`, or its end of the pipe is gone."""
+    """Answer the run's calls through `pipe` until the run sends `close`, or its end of the pipe is gone.
+
+    Gymnasium calls it in each process; the arguments that it passes on are not named here.
+
+    Args:
+        index: number of this process.
+        make: builds the share of the environments that this process steps.
+        pipe: this process's end of the pipe.
+        parent_pipe: the run's end of the pipe, which is closed here.
+    """
     # In a fork, which inherits the run's signal handlers. It has none of torch's threads: a parallel kernel would hang.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -125,7 +137,8 @@ def _answer_calls(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -
     with suppress(EOFError, OSError):  # the run was killed
         while command != "close":
             command, data = pipe.recv()
-            # Two flags answer Gymnasium's `_check_spaces`; they do for its `close` too, which ignores the answer.
+            # The answer to Gymnasium's own commands: two flags for `_check_spaces`, and `close` ignores its answer. The
+            # run's calls come as `_call`.
             name, answer = command, (True, True)
             if command == "_call":
                 name, arguments, _keywords = data
@@ -138,6 +151,7 @@ def _answer_calls(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -
 
 
 def _unsent_error(name: str, error: Exception) -> RunError:
+    """Return the error for a result of the call `name` that pickle could not send, because of `error`."""
     return RunError(
         f"{name}: an environment's value cannot be sent from its process ({type(error).__name__}: {error}). Leave it "
         "out, or give --env-workers 0"
@@ -145,7 +159,14 @@ def _unsent_error(name: str, error: Exception) -> RunError:
 
 
 def _answer_call(world_share: _WorldShare, index: int, name: str, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401  (whatever the method returns)
-    """Return the result of the method `name`, or its exception, which would else end this process."""
+    """Return the result of the share's method `name`; if it raises, return the exception, which the run raises again.
+
+    Args:
+        world_share: world of this process.
+        index: number of this process.
+        name: name of the method.
+        arguments: arguments of the method.
+    """
     # Every process gets the states of all: its own is found by its number.
     number = [index] if name == "load_own_state" else []
     try:
@@ -221,7 +242,10 @@ class WorkerWorld:
         return self._spaces
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, *legal: Array) -> None:
-        """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
+        """Begin episodes with these seeds in the environments of `env_mask`, bool [E].
+
+        Their rows of `obs` are written, and those of the masks `legal`, if the world has masks.
+        """
         for span, arrays in zip(self._spans, self._ask("begin", env_mask, seeds), strict=True):
             span_begins = env_mask[span]
             # `target[span]` is a view, so the caller's array is written.
@@ -231,7 +255,7 @@ class WorkerWorld:
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
     ) -> None:
-        """Step every environment; the arguments are those of `World` and `MaskedWorld`."""
+        """Step every environment; all arrays after `actions` are written, `legal` only if the world has masks."""
         targets = (obs, reward, terminated, truncated, *legal)
         for span, arrays in zip(self._spans, self._ask("step_environments", actions), strict=True):
             for target, array in zip(targets, arrays, strict=True):

@@ -83,13 +83,14 @@ class Spaces:
     """Kinds of agents, where their spaces differ: all other fields are then those of `envs.kinds.join_kinds`."""
 
     def __post_init__(self) -> None:
-        """Fill in `parts` where it was left out; refuse masks of numeric actions, and wrong measures."""
+        """Fill in `parts` where it was left out; refuse masks of numeric actions, and wrong positions in `measures`."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         if not self.parts:
             # Channels are the last of three axes; an image of two has none.
             pixels = Part(shape=self.obs, channels=tuple(range(2, len(self.obs))), low=(0.0,), high=(255.0,))
+            single_part = pixels if self.form == "image" else Part(shape=self.obs)
             # By `object`, as the class is frozen.
-            object.__setattr__(self, "parts", (pixels if self.form == "image" else Part(shape=self.obs),))
+            object.__setattr__(self, "parts", (single_part,))
         # Tokens are labels, without a scale that could be measured.
         indices = range(0 if self.form == "tokens" else count_numbers(self.parts))
         are_valid = all(number in indices for number in self.measures) and len({*self.measures}) == len(self.measures)
@@ -102,7 +103,7 @@ class Spaces:
 
     @property
     def action_type(self) -> type[np.int64 | np.float32]:
-        """Type of the numbers of an action."""
+        """NumPy's type of the numbers of an action."""
         return np.int64 if self.bounds is None else np.float32
 
     @property
@@ -133,7 +134,7 @@ class Spaces:
 
     @property
     def action_dtype(self) -> torch.dtype:
-        """Type of the array of actions that a world is given."""
+        """Torch's type of the array of actions that a world is given; NumPy's is `action_type`."""
         return torch.int64 if self.bounds is None else torch.float32
 
 
@@ -245,7 +246,8 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
         RunError: the message names the environment, the agent and the list.
     """
     for number, mask in enumerate(split_legal(spaces, legal)):
-        if not (has_choice := mask.any(-1)).all():
+        has_choice = mask.any(-1)
+        if not has_choice.all():
             env, agent = np.argwhere(~has_choice)[0]
             raise RunError(
                 f"the world's masks leave agent {agent} of environment {env} nothing to choose from list {number}: "
@@ -306,10 +308,12 @@ def _list_parts(parts: Parts) -> str:
     """Return the parts of an observation as text: `images of 84 x 84 x 4 and 2 numbers`."""
     images = [f"images of {' x '.join(map(str, part.shape))}" for part in parts if part.is_image]
     numbers = count_numbers(parts)
-    return " and ".join([*images, *([count_phrase(numbers, "number")] if numbers else [])])
+    texts = [*images, count_phrase(numbers, "number")] if numbers else images
+    return " and ".join(texts)
 
 
 def _action_list(actions: Sequence[str]) -> str:
+    """Return the number of actions and their first names: `2 actions (0, 1)`."""
     return f"{len(actions)} actions ({_first_five(actions)})"
 
 

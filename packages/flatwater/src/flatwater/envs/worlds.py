@@ -79,12 +79,9 @@ def build_world(
     if name == FORAGE:
         require(not keywords, "env_args", " ".join(arguments), "none, as `forage` has settings: --foraging.players 2")
         return ForagingWorld(foraging, envs)
+    env_id = gymnasium_id(name)  # None if the name is not one of Gymnasium's
     # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
-    if (
-        (env_id := gymnasium_id(name)) in CARTPOLE_IDS
-        and wrapped.form in {"auto", "vector"}
-        and not (keywords or wrapped.wrappers)
-    ):
+    if env_id in CARTPOLE_IDS and wrapped.form in {"auto", "vector"} and not (keywords or wrapped.wrappers):
         return CartPoleWorld(env_id, wrapped, envs)
     maker = wrapped_maker(_find_maker(name, env_id, keywords), wrapped.wrappers)
     return _wrapped_world(maker, wrapped, envs, allow_nan=allow_nan)
@@ -108,7 +105,13 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
 
 
 def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
-    """Make environments, and return the kind of world that plays environments of their class.
+    """Make an environment to see its class, and return the world that plays copies of it.
+
+    Args:
+        maker: makes one environment, or all `envs` at once.
+        config: settings of the copies.
+        envs: number of environments, E.
+        allow_nan: whether NaN and infinities are passed on; else they end the run.
 
     Raises:
         ConfigError: the maker makes something else than environments.
@@ -118,6 +121,7 @@ def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_n
     unused_envs = [first_env]
 
     def make() -> Any:  # noqa: ANN401  (an environment)
+        """Return the first environment, and in later calls a new one."""
         env = unused_envs.pop() if unused_envs else maker.make()
         return with_method_masks(env) if isinstance(env, gymnasium.Env) else env
 

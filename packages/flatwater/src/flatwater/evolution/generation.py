@@ -1,4 +1,7 @@
-"""The step to the next generation, in place: choose the champion, and write new members over the weakest."""
+"""The step to the next generation, in place: choose the champion, and write new members over the weakest.
+
+The *champion* is a copy of the best member so far. In every tensor with a row for each member, its row is the last.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -40,7 +43,7 @@ def first_generation(members: int, device: torch.device) -> Lineage:
 
 
 def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
-    """Record the members that were made for the generation after `generation`, with new numbers and their parents."""
+    """Record numbers, parents and birth of the members that were made at the end of `generation`, for the next one."""
     slots = reproduction.replaced.nonzero().squeeze(1)
     # Read before `ids` is written: a replaced member can be another's parent.
     parents = torch.stack([lineage.ids[reproduction.first[slots]], lineage.ids[reproduction.second[slots]]], dim=1)
@@ -61,12 +64,14 @@ class MutationSchedule:
 
 
 def has_improved(best_values: Float[Tensor, "R+1"], minimum_gain: float) -> bool:
-    """Return whether a later value exceeds the oldest by the share `minimum_gain`; True until the history is full.
+    """Return whether a later value exceeds the oldest by the share `minimum_gain` of it.
 
-    Until then the oldest value is -inf.
+    It is True until the history of `best_values`, oldest first, is full: missing values are -inf.
     """
     oldest, best_later = float(best_values[0]), float(best_values[1:].max())
-    return not math.isfinite(oldest) or best_later - oldest >= minimum_gain * abs(oldest)
+    if not math.isfinite(oldest):
+        return True
+    return best_later - oldest >= minimum_gain * abs(oldest)
 
 
 def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionConfig) -> bool:
@@ -74,7 +79,7 @@ def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionC
 
     On a plateau both grow up to their ceilings; on an improvement they fall back to their initial values.
     """
-    # The history moves by one; a copy, because source and target overlap.
+    # The history moves by one: its newest value is the last. A copy, because source and target overlap.
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
     if has_improved(schedule.best, config.plateau_improvement):
@@ -98,7 +103,7 @@ def build_schedule(config: EvolutionConfig) -> MutationSchedule:
 def crown_best_(
     members: Members, lineage: Lineage, values: Float[Tensor, "P+1"], records: Sequence[Tensor] = ()
 ) -> int:
-    """Copy the best member to the champion's slot unless the champion is as good on the same episodes.
+    """Copy the best member to the champion's slot, the last row, unless the champion is as good on the same episodes.
 
     Args:
         members: the population.

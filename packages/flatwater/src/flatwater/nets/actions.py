@@ -28,7 +28,7 @@ MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION = -5.0, 2.0
 def bound_tensors(
     bounds: Sequence[tuple[float, float]] | None, device: torch.device
 ) -> tuple[Float[Tensor, "D"], Float[Tensor, "D"]]:
-    """Return the lowest and the highest value of each number of an action; one 0 each where actions are choices."""
+    """Return the lowest and the highest value of each number of an action; where actions are choices, [0] for both."""
     low, high = torch.tensor(bounds or [(0.0, 0.0)], dtype=torch.float32, device=device).T
     return low.contiguous(), high.contiguous()
 
@@ -87,8 +87,11 @@ def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | Non
 
 
 def draw_random_choice(values: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Tensor, "*any"]:
-    """Return a random choice of each row, all legal ones equally likely; illegal ones have `IMPOSSIBLE_LOGIT`."""
-    # The legal choice whose exponential clock rings first.
+    """Return a random position in each row, all legal ones equally likely.
+
+    Only the illegal positions are read from `values`: they have `IMPOSSIBLE_LOGIT`.
+    """
+    # Each choice gets a clock that rings after an exponential time; the legal choice whose clock rings first is drawn.
     clocks = torch.empty_like(values).exponential_(generator=rng)
     return clocks.masked_fill_(values == IMPOSSIBLE_LOGIT, torch.inf).argmin(-1)
 
@@ -283,8 +286,9 @@ class ConditionalCategorical:
         total = self.operation.entropy()
         # Detached: a gradient through p would favour the operations with the longest lists.
         p = self.operation.log_p.detach().exp()
-        for h, table in enumerate(self.further):
-            total = total + (p * table.entropy() * self.relevant[:, h]).sum(-1)
+        for number, table in enumerate(self.further):
+            # 0 for operations that do not use this list.
+            total = total + (p * table.entropy() * self.relevant[:, number]).sum(-1)
         return total
 
     def _further_choices(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:

@@ -140,7 +140,8 @@ class ActorCritic:
         # Bytes are rows with images, next to which the other numbers are packed, or tokens, which have no such numbers.
         if obs.dtype != torch.uint8:
             return obs
-        numbers: Tensor = view_numbers(obs, () if self.encoder is None else self.encoder.parts, torch.float32)
+        parts = () if self.encoder is None else self.encoder.parts
+        numbers: Tensor = view_numbers(obs, parts, torch.float32)
         return numbers
 
     def embed_observation(self, weights: Weights, obs: Tensor, *, learning: bool = False) -> Float[Tensor, "T B O"]:
@@ -156,7 +157,10 @@ class ActorCritic:
         return self._embed_tokens(weights, obs) if self.sees_tokens else self._scale_numbers(weights, obs)
 
     def _embed_tokens(self, weights: Weights, obs: Int[Tensor, "T B K 3"]) -> Float[Tensor, "T B O"]:
-        """Return the sum of the tokens' table rows, normalised because the number of tokens varies (Ba et al. 2016)."""
+        """Return for each observation the sum of its tokens' rows in the table, through layer norm and ReLU.
+
+        It is normalised because the number of tokens varies (Ba et al. 2016).
+        """
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
         # One row past those of tokens, to which `token_rows` sends padding: it adds nothing and gets no gradient.
         padding_row = self.config.rows
@@ -241,7 +245,7 @@ def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Te
         padding: position that marks a token as padding.
     """
     position, feature, value = tokens.long().unbind(-1)
-    # 1 more, as the product of 0 is 0.
+    # The token's three bytes as one number, and 1 more, as the product of 0 would be 0.
     word = ((position << 16) | (feature << 8) | value) + 1
     # A multiplicative hash is best in the top bits of its low 32 bits. 25 bits times 32 bits fit into int64.
     row_bits = rows.bit_length() - 1

@@ -45,7 +45,7 @@ class ImageValues(MLPValues):
         Observations are bytes [P, B, ...].
         """
         rows = obs.flatten(2)
-        # Those outside of images.
+        # The numbers of the observations that are outside of images.
         observed_numbers = view_numbers(rows, self.encoder.parts, torch.float32)
         features = []
         # One member at a time: grouped convolutions of all members take longer.

@@ -84,8 +84,8 @@ def nature_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     channels, *sides = shape
     for form in convolutions:
         output_channels, kernel, stride, padding = form
-        # Only the first convolution reads pixels.
-        layers += [convolution(channels, form, None if layers else max_pixel), nn.ReLU(inplace=True)]
+        reads_pixels = not layers  # the first convolution alone
+        layers += [convolution(channels, form, max_pixel if reads_pixels else None), nn.ReLU(inplace=True)]
         channels = output_channels
         sides = [(side + 2 * padding - kernel) // stride + 1 for side in sides]  # of a convolution's output
     return nn.Sequential(
@@ -98,9 +98,10 @@ def impala_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     layers: list[nn.Module] = []
     channels, *sides = shape
     for output_channels in IMPALA_CHANNELS:
-        # Only the first convolution reads pixels. Kernels of 3, a stride of 1 and a padding of 1 keep the sides.
+        reads_pixels = not layers  # the first convolution alone
+        # Kernels of 3, a stride of 1 and a padding of 1 keep the sides.
         layers += [
-            convolution(channels, (output_channels, 3, 1, 1), None if layers else max_pixel),
+            convolution(channels, (output_channels, 3, 1, 1), max_pixel if reads_pixels else None),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
         ]
         layers += [ResidualBlock(output_channels), ResidualBlock(output_channels)]

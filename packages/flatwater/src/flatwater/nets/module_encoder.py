@@ -195,6 +195,7 @@ def _example_observations(parts: Parts, device: str) -> Any:  # noqa: ANN401  (a
 
 
 def _example_values(parts: Parts, device: str) -> list[Tensor]:
+    """Return zeros [TRIAL_BATCH, *read_shape] for each part."""
     return [torch.zeros(TRIAL_BATCH, *part.read_shape, device=device) for part in parts]
 
 
@@ -247,10 +248,10 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
 
 
 def _check_features(features: Any, count: int, subject: str) -> None:  # noqa: ANN401  (what forward returns)
-    """Refuse what is not one row of numbers for each observation.
+    """Check that a module has returned a row of float32 numbers for each of `count` observations.
 
     Raises:
-        ConfigError: it is of another type or shape.
+        ConfigError: the result, `features`, is of another type or shape.
     """
     is_right = isinstance(features, Tensor) and features.dtype == torch.float32 and features.numel() > 0
     if not is_right or features.shape[:-1] != (count,):
@@ -261,12 +262,12 @@ def _check_features(features: Any, count: int, subject: str) -> None:  # noqa: A
 
 
 def _check_memory(module: nn.Module, subject: str) -> None:
-    """Refuse a module of which one tensor is a view of another: both would be kept, each by itself.
+    """Refuse a module of which two tensors share memory: a checkpoint would save each by itself.
 
     Raises:
         ConfigError: the message names both.
     """
-    owners = dict[int, str]()
+    owners = dict[int, str]()  # name of the first tensor at each address
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         address = value.untyped_storage().data_ptr()  # 0 for a tensor without elements, which shares nothing
         # `setdefault` returns the first name at an address: another one shares its memory.
@@ -285,7 +286,8 @@ def _try_mode(module: nn.Module, subject: str, parts: Parts) -> Any:  # noqa: AN
         UserCodeError: the module raised.
     """
     values = _example_values(parts, "cpu")
-    observation, python_values, frames = nest_parts(parts, values), _python_values(module), _compiled_frames()
+    observation = nest_parts(parts, values)
+    values_before, frames_before = _python_values(module), _compiled_frames()
 
     def call() -> Any:  # noqa: ANN401  (whatever the module gives)
         with CallGuard(subject, module, "forward"):
@@ -293,25 +295,25 @@ def _try_mode(module: nn.Module, subject: str, parts: Parts) -> Any:  # noqa: AN
 
     # The state of torch's generator is restored, so that the module's draws do not change those of the run.
     with lend_generator(0), torch.no_grad(), _without_fast_path():
-        generators, buffers = _generator_states(), _copy_buffers(module)
+        generators_before, buffers_before = _generator_states(), _copy_buffers(module)
         features = call()
-        faults = {name for name, value in _python_values(module).items() if python_values.get(name) != value}
-        if _generator_states() != generators:
+        changed_names = {name for name, value in _python_values(module).items() if values_before.get(name) != value}
+        if _generator_states() != generators_before:
             fault = (
                 "draws random numbers, as dropout does: a resumed run would draw others. Leave them out, and give "
                 "layers dropout=0"
             )
-        elif faults:
-            name = min(faults)
+        elif changed_names:
+            name = min(changed_names)
             fault = (
                 f"changes self.{name}, which no checkpoint has: a resumed run would begin with another. Keep it as a "
                 f"tensor, register_buffer({name.rpartition('.')[2]!r}, torch.tensor(...)), and write into it in place"
             )
-        elif any(value._version for value in values):  # noqa: SLF001  (torch's count of writes)
+        elif any(value._version for value in values):  # noqa: SLF001  (torch's count of writes, 0 for new tensors)
             fault = "writes into its observations, which are learned from again. Give it a clone() of them"
-        elif _compiled_frames() != frames:
+        elif _compiled_frames() != frames_before:
             fault = "calls torch.compile: a compiled run that is resumed would end with other last bits. Leave it out"
-        elif isinstance(features, Tensor) and not _repeats_call(module, call, features, buffers):
+        elif isinstance(features, Tensor) and not _repeats_call(module, call, features, buffers_before):
             fault = (
                 "gives other features or buffers for the same observations when it is called again: expected both to "
                 "follow from observations, parameters and buffers alone"
@@ -329,8 +331,9 @@ def _try_rows(module: nn.Module, subject: str, parts: Parts) -> None:
             one row for each observation.
         UserCodeError: the module cannot read a batch of another size.
     """
+    # Two batches that differ in their last observation alone, which is zeros or ones.
     zeros = [torch.cat([value, value[:1]]) for value in _example_values(parts, "cpu")]
-    others = [torch.cat([value[:-1], value[:1] + 1]) for value in zeros]  # the last observation is another one
+    last_of_ones = [torch.cat([value[:-1], value[:1] + 1]) for value in zeros]
     buffers = _copy_buffers(module)
     with lend_generator(0), torch.no_grad(), _without_fast_path():
         with CallGuard(subject, module, "forward"):
@@ -339,7 +342,7 @@ def _try_rows(module: nn.Module, subject: str, parts: Parts) -> None:
         _restore_buffers_(module, buffers)
         other_features = features
         with suppress(Exception):  # ones may be no observation, as for a table of one row
-            other_features = module(nest_parts(parts, others))
+            other_features = module(nest_parts(parts, last_of_ones))
     if not torch.allclose(features[:-1], other_features[:-1], rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ConfigError(
             f"{subject}: forward: features of an observation change with the others of its batch. Leave the first "
@@ -348,6 +351,7 @@ def _try_rows(module: nn.Module, subject: str, parts: Parts) -> None:
 
 
 def _copy_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return copies of a module's buffers, by name."""
     return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
@@ -370,6 +374,7 @@ def _repeats_call(
 
 
 def _restore_buffers_(module: nn.Module, earlier_buffers: Mapping[str, Tensor]) -> None:
+    """Give a module's buffers the numbers of earlier copies, by name."""
     for name, buffer in module.named_buffers():
         # Replaced and not copied into: forward may have put a buffer of another shape there.
         buffer.data = earlier_buffers[name].clone()
@@ -386,12 +391,14 @@ def _python_values(module: nn.Module) -> dict[str, str]:
     The text tells numbers, texts, lists and dicts of different content apart; for all else, such as tensors, it is
     empty.
     """
-    return {
-        f"{path}.{name}".lstrip("."): _value_text(value)
-        for path, inner in module.named_modules()
-        for name, value in (vars(inner) | vars(inner)["_buffers"]).items()  # a buffer may be None, and then a tensor
-        if name != "_buffers"
-    }
+    texts = {}
+    for path, inner in module.named_modules():
+        # Buffers count as attributes: one may be None at first, and a tensor later.
+        attributes = vars(inner) | vars(inner)["_buffers"]
+        for name, value in attributes.items():
+            if name != "_buffers":
+                texts[f"{path}.{name}".lstrip(".")] = _value_text(value)
+    return texts
 
 
 def _value_text(value: object) -> str:
@@ -405,19 +412,19 @@ def _value_text(value: object) -> str:
 
 def _generator_states() -> tuple[bytes, str, str]:
     """Return the states of the global generators from which a module may draw: torch's, NumPy's and Python's."""
-    legacy = np.random.get_state(legacy=False)  # noqa: NPY002  (whether it is used is the question)
-    return bytes(torch.default_generator.get_state().untyped_storage()), repr(legacy), repr(random.getstate())
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  (whether it is used is the question)
+    return bytes(torch.default_generator.get_state().untyped_storage()), repr(numpy_state), repr(random.getstate())
 
 
 def _compiled_frames() -> int:
     """Return how many functions torch.compile has compiled in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
+    dynamo = sys.modules.get("torch._dynamo.utils")  # torch imports it at the first compilation
     return 0 if dynamo is None else sum(dynamo.counters["frames"].values())
 
 
 def _move_to_meta_(module: nn.Module) -> None:
-    """Put tensors without numbers in the places of a module's; a tensor that has several places keeps them."""
-    moved_tensors = dict[int, tuple[Tensor, Tensor]]()
+    """Replace a module's tensors by tensors of the meta device; one that the module has in several places stays one."""
+    moved_tensors = dict[int, tuple[Tensor, Tensor]]()  # by the id of the old tensor: old and new
     for inner in module.modules():
         for holder in (vars(inner)["_parameters"], vars(inner)["_buffers"]):
             for key, value in holder.items():

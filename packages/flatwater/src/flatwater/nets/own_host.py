@@ -84,7 +84,14 @@ class OwnHost:
     ) -> Float[Tensor, "V N E K"]:
         """Return logits on the same images in evaluation mode, of each host as it is and without each slot's seed.
 
-        The arguments and the axes V N E K are those of `Host`. The module stays in evaluation mode.
+        Index 0 of the first axis is each host as it is, index 1 + s is without the seed of slot s. The module stays in
+        evaluation mode.
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds, each [E, *shape].
+            gates: how much each seed is blended in, and whether it learns.
+            images: P numbers of each of N images, which all hosts see.
         """
         self.module.eval()
         seed_params = self._cut_seeds(seeds, gates)

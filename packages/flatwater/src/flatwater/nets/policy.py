@@ -75,7 +75,7 @@ class RecurrentPolicy:
 
     @cached_property
     def layout(self) -> Layout:
-        """The weights, as they lie in the block's row."""
+        """Names, shapes and initial ranges of the weights, in the order in which they lie in the policy's row."""
         gates = 4 * self.cells  # of input, forgetting and output, and the update
         features = self.hidden + self.cells
         return Layout(
@@ -150,7 +150,7 @@ class FeedForwardPolicy:
 
     @cached_property
     def layout(self) -> Layout:
-        """The weights, as they lie in the block's row."""
+        """Names, shapes and initial ranges of the weights, in the order in which they lie in the policy's row."""
         weights: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
         # (name, outputs, factor on the fan-in): the action head starts near 0, the value head keeps the variance of its
@@ -167,7 +167,9 @@ class FeedForwardPolicy:
                 weights[f"{name}.bias"] = Weight((width,), fan_in=0)
             weights[f"{head}.weight"] = Weight((widths[-1], outputs), fan_in=fan_in_factor * widths[-1])
             weights[f"{head}.bias"] = Weight((outputs,), fan_in=0)
-        return Layout(weights | ({"free": Weight((self.free,), fan_in=0, start=self.free_start)} if self.free else {}))
+        if self.free:
+            weights["free"] = Weight((self.free,), fan_in=0, start=self.free_start)
+        return Layout(weights)
 
     def __call__(
         self,
@@ -182,7 +184,7 @@ class FeedForwardPolicy:
             weights: the weights by name.
             obs: observations embedded by `ActorCritic.embed_observation`.
             memory: an empty memory, which is returned as it is.
-            starts: not read: there is nothing to forget.
+            starts: not read, as there is nothing to forget.
         """
         rows = obs.flatten(0, 1)
         features = self._features(weights, "action", rows)
@@ -214,10 +216,12 @@ class FeedForwardPolicy:
 
 
 def _apply_head(weights: Weights, head: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
+    """Return the output of the linear layer of a head, `action` or `value`."""
     return torch.addmm(weights[f"{head}.bias"], features, weights[f"{head}.weight"])
 
 
 def _apply_layer(weights: Weights, name: str, x: Tensor) -> Tensor:
+    """Return the output [T, B, out] of the linear layer `name` on inputs [T, B, in]."""
     return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
@@ -259,7 +263,7 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
     batch_size = rows.shape[0]
     if not batch_size:
         return
-    batch_share = batch_size / (count + batch_size)
+    batch_share = batch_size / (count + batch_size)  # of all rows so far, those of the batch
     # Uncorrected variances merge exactly; corrected variances do not.
     batch_variance, batch_mean = torch.var_mean(rows, dim=0, correction=0)
     shift = batch_mean - mean

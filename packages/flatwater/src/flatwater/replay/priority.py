@@ -114,8 +114,11 @@ def array_module(array: Any) -> Any:  # noqa: ANN401  (a module, whose functions
 
 
 def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
-    """Renew the sums of the blocks of these places, whose masses have changed."""
-    if not priorities.changed:  # if True, the next draw renews all sums
+    """Renew the sums of the blocks that these places lie in, after a change of their masses.
+
+    Nothing is done if all sums are stale: the next draw renews them all.
+    """
+    if not priorities.changed:  # the sums are those of the masses so far
         mass, sums, blocks = host_view(priorities.mass), host_view(priorities.sums), host_view(places) // BLOCK_PLACES
         sums[blocks] = _running_sums(mass, sums, blocks)[:, -1]  # the last is the sum of the whole block
 
@@ -134,9 +137,10 @@ def _running_sums(mass: Any, sums: Any, blocks: Any) -> Any:  # noqa: ANN401  (t
 
 
 def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
-    """Set the masses of drawn transitions by their new TD errors; do nothing if draws are uniform.
+    """Set the masses of drawn transitions, in the places `index`, by their new TD errors.
 
     Of a place that was drawn more than once, the largest error counts. A place that was emptied meanwhile stays empty.
+    Nothing is done if all transitions are drawn alike (`alpha` 0).
     """
     if priorities.alpha == 0:
         return
@@ -151,7 +155,10 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
 
 
 def priority_masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
-    """Return (|TD error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
+    """Return (|TD error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3).
+
+    An error of NaN counts as 0, an infinite error as `MAXIMUM_ERROR`.
+    """
     finite = td_error.abs().nan_to_num(nan=0.0, posinf=MAXIMUM_ERROR)
     return (finite + MINIMUM_ERROR).pow(alpha)
 
@@ -159,8 +166,9 @@ def priority_masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Te
 def draw_prioritised(
     priorities: Priorities, shape: tuple[int, ...], rng: torch.Generator
 ) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"] | None]:
-    """Draw places with replacement; return them, and their importance weights (N p) ** -beta.
+    """Draw places of transitions with replacement, with probabilities p proportional to their masses.
 
+    Returned are the places, and the importance weights (N p) ** -beta of their transitions, N places in all.
     Weights are divided by the largest of their row, the last axis of `shape`, so that the members' batches do not
     depend on each other. They are None where all places are drawn alike. At least one place must hold a transition.
     """
@@ -172,8 +180,8 @@ def draw_prioritised(
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
     block = torch.searchsorted(block_ends, _below_end(point, total), right=True)
     place_ends = _running_sums(priorities.mass, priorities.sums, block)
-    # Measured from the block's beginning, which is the end of the block before it.
-    # Under the same name, so that the points of the total mass are freed.
+    # Measured from the block's beginning, which is the end of the block before it. Under the same name, so that the
+    # points of the total mass are freed.
     point = point - torch.where(block > 0, block_ends[block - 1], 0)
     point = _below_end(point, place_ends[..., -1])
     place_in_block = torch.searchsorted(place_ends, point.unsqueeze(-1), right=True).squeeze(-1)
@@ -186,14 +194,14 @@ def draw_prioritised(
 
 
 def _renew_sums_(priorities: Priorities) -> None:
-    """Compute the sums of all blocks, some blocks at a time."""
+    """Compute the sums of all blocks, `BLOCKS_AT_ONCE` blocks at a time, to use little memory."""
     sums = priorities.sums
     for low in range(0, len(sums), BLOCKS_AT_ONCE):
-        span = slice(low, low + BLOCKS_AT_ONCE)
-        sums[span] = _running_sums(priorities.mass, sums, span)[:, -1]  # the last is the sum of the whole block
+        blocks = slice(low, low + BLOCKS_AT_ONCE)
+        sums[blocks] = _running_sums(priorities.mass, sums, blocks)[:, -1]  # the last is the sum of the whole block
     priorities.changed = False
 
 
 def _below_end(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """Return points below `end`, which a point may reach by rounding: it would lie beyond the last place."""
+    """Return the points, moved just below `end` where rounding has made them reach it and leave the last place."""
     return torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))

@@ -87,8 +87,8 @@ def build_ring(
 
     Args:
         config: capacity and priorities.
-        observation_space: form of an observation, or of a mapping of such.
-        action_space: form of an action, likewise.
+        observation_space: space of observations, or a mapping of names to spaces.
+        action_space: space of actions, or a mapping of names to spaces.
         envs: number of streams, E; each has its own slots.
         device: device of the storage.
 
@@ -98,12 +98,13 @@ def build_ring(
     require(envs >= 1, "envs", envs, "1 or more")
     # Each env's share of the capacity, rounded up, and one slot more: its newest observation has no transition yet.
     slots = envs * (-(-config.capacity // envs) + 1)
+    alpha = config.alpha if config.prioritised else 0.0  # 0 draws all transitions alike
     return Ring(
         observation=_allocate_slots(observation_space, slots, device, "observation_space"),
         action=_allocate_slots(action_space, slots, device, "action_space"),
         reward=filled_tensor(0, slots, device=device),
         terminated=filled_tensor(0, slots, dtype=torch.bool, device=device),
-        priorities=build_priorities(slots, device, alpha=config.alpha if config.prioritised else 0.0, beta=config.beta),
+        priorities=build_priorities(slots, device, alpha=alpha, beta=config.beta),
         head=filled_tensor(-1, envs, dtype=torch.int64, device=device),
         # True, as if an episode had ended: no transition begins before an env's first observation.
         ended=filled_tensor(1, envs, dtype=torch.bool, device=device),
@@ -111,7 +112,7 @@ def build_ring(
 
 
 def _allocate_slots(space: Space, slots: int, device: torch.device, name: str) -> Structure:
-    """Return zeros for `slots` values of a space, in its structure.
+    """Return zeros for `slots` values of a space: a tensor [slots, ...], or for a Dict a dict of such tensors.
 
     Args:
         space: form of a value, or a mapping of such.
@@ -167,7 +168,8 @@ def append_(
         truncated: the episode was cut; `next_obs` still has a value.
         next_obs: [E, ...] in the observation space's structure.
     """
-    # These share the ring's memory: what is written into `head` and `has_ended` is in the ring.
+    # `head` is each env's newest slot; `has_ended`, whether that holds the last observation of an episode. Both share
+    # the ring's memory: what is written into them is in the ring.
     length, head, has_ended = _slots_per_env(ring), host_view(ring.head), host_view(ring.ended)
     stream_starts = _stream_starts(ring)
     # `head` is -1 before an env's first observation; its `has_ended` flag then makes the write below undrawable.
@@ -185,7 +187,7 @@ def append_(
 
 
 def _write_rows_(stored_rows: Structure, slots: Int[Tensor, "k"], new_rows: Structure) -> None:
-    """Write rows into these slots of the storage, at any depth of its structure."""
+    """Write rows into these slots of the storage: a tensor, or nested dicts of tensors."""
     if isinstance(stored_rows, dict):
         for key, child in stored_rows.items():
             _write_rows_(child, slots, new_rows[key])
@@ -194,7 +196,10 @@ def _write_rows_(stored_rows: Structure, slots: Int[Tensor, "k"], new_rows: Stru
 
 
 def _row_array(new: Any, stored_rows: Tensor) -> Any:  # noqa: ANN401  (arrays of any kind)
-    """Return rows of any kind as an array that is written into `stored_rows`."""
+    """Return new rows, a tensor or array, in the form in which they can be written into the storage `stored_rows`.
+
+    It is an array of NumPy if the storage is on the CPU, else a tensor of its type and on its device.
+    """
     if not stored_rows.is_cpu:
         return torch.as_tensor(new, dtype=stored_rows.dtype, device=stored_rows.device)
     # NumPy converts its own arrays to the type of the storage as it writes; it has no bfloat16.
@@ -202,7 +207,7 @@ def _row_array(new: Any, stored_rows: Tensor) -> Any:  # noqa: ANN401  (arrays o
 
 
 def _read_rows(stored_rows: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
-    """Return copies of the rows in these slots, at any depth of the storage's structure."""
+    """Return copies of the rows in these slots of the storage: of a tensor, or of nested dicts of tensors."""
     if isinstance(stored_rows, dict):
         return {key: _read_rows(child, slots) for key, child in stored_rows.items()}
     return stored_rows[slots]
@@ -217,6 +222,7 @@ def _stream_starts(ring: Ring) -> Any:  # noqa: ANN401  (a tensor, or an array o
 
 
 def _slots_per_env(ring: Ring) -> int:
+    """Return the number of slots of one env's stream."""
     return ring.reward.numel() // ring.head.numel()
 
 
@@ -248,7 +254,7 @@ def gather(
             before the end of an episode or of its stream.
         gamma: discount of each step but the first, whose discount the learner applies.
     """
-    last_slot = index = host_view(index)
+    last_slot = index = host_view(index)  # `last_slot`: of the last step that was added to each transition
     all_rewards, terminated, mass = host_view(ring.reward), host_view(ring.terminated), host_view(ring.priorities.mass)
     module = array_module(index)
     reward = all_rewards[index]

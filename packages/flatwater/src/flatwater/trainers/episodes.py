@@ -95,7 +95,7 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
 
 def save_world_state_(world: World, episodes: Episodes) -> str:
     """Write the state that the world keeps over episodes into the state tree; return the reason of a failure, or ''."""
-    if not episodes.kept:
+    if not episodes.kept:  # the world keeps nothing
         return ""
     # Copies of an environment recorded their state at each episode's beginning; a user's world has its present state.
     state = world.episode_starts.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
@@ -123,6 +123,7 @@ def restore_kept_state_(world: World, episodes: Episodes) -> None:
 
 
 def _keeper(world: World) -> StateKeeper:
+    """Return the world as an object with `state_dict` and `load_state_dict`, which its spaces say that it has."""
     return require_keeper(world, world.spaces.kept)
 
 
@@ -245,7 +246,7 @@ def step_(
     """
     _step_world_(world, actions, obs, outcome, legal)
     reward, terminated, truncated = outcome
-    # In place, so these local names write into the state tree. Each environment is at a step of its own.
+    # All are written in place, and so in the state tree. Each environment is at a step of its own.
     steps, action_log, over, returns, env_indices = episodes
     action_log[steps, env_indices] = actions
     steps += 1
@@ -295,16 +296,22 @@ def step_first_episodes_(
 def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> tuple[Array, Array]:
     """Play the running episodes again from their seeds and actions, until each is at its present step.
 
-    An environment with more steps begins earlier, so that all arrive together. Before it begins it waits: a world steps
-    all environments at once, so it plays any legal actions, and these steps do not count.
+    An episode begins when as many steps are left as it has, so that all arrive together. Before that its environment
+    waits: a world steps all environments at once, so it plays any legal actions, and these steps do not count.
 
-    The arguments are those of `replay_episodes_`; `obs`, [E, A, *obs], gets the present observations. Returns agents
-    that have finished, bool [E, A], and the sums of the running episodes' rewards, [E, A].
+    Args:
+        world: a new world, or one in any state.
+        teacher: the teacher that was asked at each of the steps; None without one.
+        episodes: the running episodes; not changed.
+        obs: [E, A, *obs], overwritten with the present observations.
+
+    Returns:
+        agents that have finished, bool [E, A], and the sums of the running episodes' rewards, [E, A].
     """
     steps, seeds, action_log = episodes.steps.numpy(), episodes.seeds.numpy(), episodes.actions.numpy()
     (envs, agents), most_steps, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
     teacher_choices = np.zeros((envs, agents, *spaces.action_shape), spaces.action_type)
-    legal = next(iter(build_masks(spaces)), None)
+    legal = next(iter(build_masks(spaces)), None)  # masks of legal actions; None in a world without masks
     outcome = reward, terminated, truncated = build_outcome(envs, agents)
     agent_done, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
@@ -325,10 +332,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if teacher is not None:
             teacher.step_batch(obs, teacher_choices, *_mask_argument(legal))
         waits = steps < steps_left  # environments whose recorded episode begins later
-        present_steps = np.clip(steps - steps_left, 0, None)  # 0 for an environment that waits
-        actions = _logged_actions(action_log, present_steps)
-        if legal is not None and waits.any():
-            actions[waits] = first_legal_actions(spaces, legal[waits])
+        actions = _replayed_actions(spaces, action_log, steps - steps_left, legal)
         _step_world_(world, actions, obs, outcome, legal)
         returns += reward
         is_over = terminated | truncated
@@ -339,6 +343,22 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     if (steps == 0).any():  # episodes without a step so far
         begin_recorded_(steps == 0)
     return agent_done, returns
+
+
+def _replayed_actions(spaces: Spaces, action_log: Array, present_steps: Array, legal: Array | None) -> Array:
+    """Return the actions of a step of a replay, [E, A, *action].
+
+    Args:
+        spaces: spaces of the world.
+        action_log: actions executed in each step of the running episodes, [L, E, A, *action].
+        present_steps: number of each environment's step, [E]; below 0 in an environment whose episode begins later.
+        legal: masks of legal actions, [E, A, R], of which such an environment takes any; None without masks.
+    """
+    waits = present_steps < 0
+    actions = _logged_actions(action_log, np.clip(present_steps, 0, None))
+    if legal is not None and waits.any():
+        actions[waits] = first_legal_actions(spaces, legal[waits])
+    return actions
 
 
 def _logged_actions(action_log: Array, steps: Array) -> Array:
@@ -370,8 +390,11 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
             return _reload_kept_state_(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
     except Exception as error:  # noqa: BLE001  (a user's class may have changed and refuse it; the run goes on)
         return f"the episodes cannot be replayed ({type(error).__name__}: {error})"
-    comparisons = [("observations", observations, saved_obs), ("ends", agent_done, episodes.over.numpy())]
-    comparisons.append(("rewards", returns, episodes.returns.numpy()))
+    comparisons = [
+        ("observations", observations, saved_obs),
+        ("ends", agent_done, episodes.over.numpy()),
+        ("rewards", returns, episodes.returns.numpy()),
+    ]
     for name, value, saved_value in comparisons:
         differences = _difference_mask(value, saved_value)
         if differences.any():

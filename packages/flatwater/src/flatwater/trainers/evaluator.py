@@ -55,7 +55,7 @@ class EpisodeEvaluator:
         *,
         legal: Tensor | None = None,
     ) -> None:
-        """Bind views of the state tree, which the world writes into; no episode begins yet.
+        """Bind the arrays of the state tree that the world writes into; no episode begins yet.
 
         Args:
             world: the world of these episodes.
@@ -85,11 +85,14 @@ class EpisodeEvaluator:
         return bool(self._is_done.all())
 
     def next_step(self, number: int) -> int:
-        """Return the number of the step after `number`: of a player whose episodes are over, the next player's first.
+        """Return the number of the step to take after step `number`.
 
-        Each player has `steps` numbers, one player after the other.
+        Steps are numbered through all players: the first player has the numbers below `steps`, the second those below
+        2 x `steps`, and so on. Once all episodes of a player are over, the rest of its numbers is left out.
         """
-        return (number // self.steps + 1) * self.steps if self.is_over else number + 1
+        if self.is_over:
+            return (number // self.steps + 1) * self.steps  # the next player's first
+        return number + 1
 
     @property
     def scores(self) -> Mapping[str, Tensor]:
@@ -109,7 +112,8 @@ class EpisodeEvaluator:
         """
         player, played = self.players[name], self.played
         if number == 0:
-            self._begin_(np.ones_like(self._is_done), self._draw_seeds() if seeds is None else seeds)
+            episode_seeds = self._draw_seeds() if seeds is None else seeds
+            self._begin_(np.ones_like(self._is_done), episode_seeds)
             self._is_done[...] = False
             player.returns.zero_()
         elif self.is_over:
@@ -128,7 +132,10 @@ class EpisodeEvaluator:
             self._begin_(has_ended, same_seeds)
 
     def _act_(self, player: Player, *, first: bool) -> Array:
-        """Return a player's actions [E, A, *action] on the present observations: its teacher's, or those of `act`."""
+        """Return a player's actions [E, A, *action] on the present observations, from its teacher or its `act`.
+
+        `first` says whether this is the first step of the episodes.
+        """
         if player.teacher is not None:
             return ask_teacher_(player.teacher, self.current_obs, self._teacher_choices, legal=self._legal).numpy()
         assert player.act is not None  # noqa: S101  (for the type checker: a player without a teacher acts)

@@ -56,7 +56,7 @@ def add_number_(numbers: LoggedNumbers, name: str, value: float) -> None:
     # Views: what is written into them is in the state tree.
     names, sums, counts = numbers.names.numpy(), numbers.sums.numpy(), numbers.counts.numpy()
     text = np.frombuffer(name.encode(errors="replace").ljust(MAXIMUM_NAME, b"\0"), np.uint8)
-    has_name, is_free = (names == text).all(1), ~names.any(1)
+    has_name, is_free = (names == text).all(1), ~names.any(1)  # masks of rows; a free row is all zeros
     (rows,) = np.nonzero(has_name | is_free)
     if not len(rows):
         raise ConfigError(f"log({short_repr(name)}, ...): a round has room for {MAXIMUM_NAMES} names of your own")
@@ -163,21 +163,24 @@ class EpisodeReporter:
         Raises:
             RunError: the key is missing, or has no number.
         """
-        # With several agents an info has an info for each agent, and may have other entries.
-        infos = (
-            [agent_info for agent_info in info.values() if isinstance(agent_info, Mapping)] if agents > 1 else [info]
-        )
+        infos = [info]
+        if agents > 1:  # then the info has an info for each agent, and may have other entries
+            infos = [agent_info for agent_info in info.values() if isinstance(agent_info, Mapping)]
         values = [agent_info[key] for agent_info in infos if key in agent_info]
         numbers = [number for value in values if (number := as_number(value)) is not None]
         if values and len(numbers) == len(values):
             return sum(numbers) / len(numbers)
-        wrong_value = next((value for value in values if as_number(value) is None), None)
-        # 20 keys at most, so that the message stays short.
-        known_keys = (
-            ", ".join(sorted({repr(str(name)) for agent_info in infos for name in agent_info})[:20]) or "no key at all"
-        )
-        found_text = f"{short_repr(wrong_value)}, a {type(wrong_value).__name__}" if values else known_keys
         raise RunError(
             f"info_keys: environment {self._name}: expected a number as {key!r} in the info of an episode's last step, "
-            f"got {found_text}. Change it, or leave {key!r} out of info_keys"
+            f"got {_found_text(infos, values)}. Change it, or leave {key!r} out of info_keys"
         )
+
+
+def _found_text(infos: Sequence[Mapping[str, Any]], values: Sequence[Any]) -> str:
+    """Return what was found in place of a number: the first value that is no number, or without values the keys."""
+    if values:
+        wrong_value = next((value for value in values if as_number(value) is None), None)
+        return f"{short_repr(wrong_value)}, a {type(wrong_value).__name__}"
+    known_keys = sorted({repr(str(name)) for info in infos for name in info})
+    # 20 keys at most, so that the message stays short.
+    return ", ".join(known_keys[:20]) or "no key at all"

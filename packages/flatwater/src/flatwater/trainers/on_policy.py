@@ -111,7 +111,7 @@ def on_policy_phases(
     trained_player, *baselines = evaluator.players  # baselines do not learn, so they play once
 
     def baseline_steps() -> int:
-        """Return the steps of all baselines' episodes, which are played in the first round alone."""
+        """Return the number of steps of all baselines' episodes; 0 after the first round, in which they are played."""
         return len(baselines) * evaluator.steps if progress.round == 0 else 0
 
     def play_baselines_(number: int) -> None:
@@ -120,7 +120,7 @@ def on_policy_phases(
         evaluator.play_(baselines[index], step)
 
     def evaluation_steps() -> int:
-        """Return the steps of this round's evaluation; 0 in rounds without one."""
+        """Return the number of steps of this round's evaluation; 0 in rounds without an evaluation."""
         return evaluator.steps if (progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
@@ -178,7 +178,7 @@ def bind_learning(
         if number < updates - 1:
             return
         advance_state_(setup.algorithm, config, run.learner, rollout)
-        if network.measures:  # positions of the numbers that have running statistics
+        if network.measures:  # some numbers of observations are scaled by running statistics
             _merge_observations_(network, run.learner, rollout, observation_chunks)
 
     return learn_
@@ -187,7 +187,13 @@ def bind_learning(
 def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollout, chunks: int) -> None:
     """Merge a block's observations into their running statistics, in parts that take no more memory than an update.
 
-    Left out are observations after an agent's episode, and those with NaN or infinity.
+    Observations after the end of an agent's episode, and those with NaN or infinity, are left out.
+
+    Args:
+        network: says which numbers of an observation have statistics.
+        learner: its statistics are updated.
+        rollout: the block.
+        chunks: number of parts.
     """
     obs_chunks = rollout["obs"].flatten(0, 1).chunk(chunks)
     alive_chunks = rollout["alive"].flatten(0, 1).chunk(chunks)
@@ -205,7 +211,7 @@ def read_updates_(setup: OnPolicySetup, run: LearningState) -> dict[str, float]:
     # Rounds are counted from 0, so the number of the last one is `round_ - 1`.
     numbers = read_learner_(run.learner, algorithm.metrics) | scheduled_numbers(config.learner, round_ - 1)
     state = run.learner.algorithm_state  # what the algorithm keeps from round to round; single numbers are metrics
-    numbers |= {f"train/{name}": float(tensor) for name, tensor in state.items() if not tensor.dim()}
+    numbers |= {f"train/{name}": float(tensor) for name, tensor in state.items() if tensor.dim() == 0}
     numbers["critic/explained"] = _explained_variance(run.rollout)
     if is_evaluated(setup, run.progress):  # not in each round, because it takes as long as a part of an update
         numbers |= last_numbers(
@@ -226,7 +232,10 @@ def is_evaluated(setup: OnPolicySetup, progress: Progress) -> bool:
 
 
 def present_scores(setup: OnPolicySetup, progress: Progress, evaluator: Evaluator) -> dict[str, Tensor]:
-    """Return returns by player: of the baselines, and of the trained player if the last round had an evaluation."""
+    """Return the episodes' returns, [number of episodes], by player.
+
+    They are those of the baselines, and of the trained player if the last complete round had an evaluation.
+    """
     trained_player, *_ = evaluator.players
     was_evaluated = is_evaluated(setup, progress)
     return {name: returns for name, returns in evaluator.scores.items() if name != trained_player or was_evaluated}
@@ -241,7 +250,10 @@ def read_numbers_(setup: OnPolicySetup, run: LearningState, evaluator: Evaluator
 
 
 def _explained_variance(rollout: Rollout) -> float:
-    """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant."""
+    """Return the critic's explained variance, 1 - Var(return - value) / Var(return).
+
+    It is 1 for a perfect critic, and 0 for a critic that gives a constant.
+    """
     target = rollout["returns"].double()
     residual = (rollout["returns"] - rollout["value"]).double()
     # Clamped, because the variance is 0 while all returns are equal.

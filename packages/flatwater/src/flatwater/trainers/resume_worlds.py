@@ -11,10 +11,16 @@ from flatwater.trainers.world_trainer import WorldState, WorldTrainer
 
 
 def save_worlds_(trainer: WorldTrainer[Any, WorldState]) -> str:
-    """Write both worlds' kept states into the state tree before a checkpoint; return the reason of a failure, or ''."""
+    """Write the states that both worlds keep over episodes into the state tree, before a checkpoint.
+
+    Returns:
+        the reason why a state cannot be saved, as the end of a sentence; empty if all is written.
+    """
     evaluator = trainer.evaluator
     fault = save_world_state_(trainer.collector.world, trainer.run.episodes)
-    return fault or save_world_state_(evaluator.world, evaluator.played.episodes)
+    if fault:
+        return fault
+    return save_world_state_(evaluator.world, evaluator.played.episodes)
 
 
 def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = True) -> str:
@@ -27,30 +33,60 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
     Returns:
         the reason why the run does not go on bit for bit, as the end of a sentence; empty if it does.
     """
-    run, collector, progress = trainer.run, trainer.collector, trainer.progress
-    reason = ""
     # Replayed teachers draw again; the restored generators have made these draws already.
-    generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
-    if collector.has_begun:
-        if exact:
-            reason = replay_episodes_(collector.world, collector.teacher, run.episodes, collector.current_obs)
-            _restore_generators_(run, generator_states)
-        if reason or not exact:  # new episodes begin
-            restore_kept_state_(collector.world, run.episodes)
-            collector.restart_episodes_()
-    evaluator = trainer.evaluator
+    generator_states = {name: rng.get_state() for name, rng in trainer.run.generators.items()}
+    reason = _resume_training_(trainer, generator_states, exact=exact)
+    # If the training world already came out differently, new held-out episodes will do, too.
+    held_out_reason = _resume_held_out_(trainer, generator_states, exact=exact and not reason)
+    return reason or held_out_reason
+
+
+def _resume_training_(
+    trainer: WorldTrainer[Any, WorldState], generator_states: Mapping[str, torch.Tensor], *, exact: bool
+) -> str:
+    """Bring the training world back to its running episodes, or begin new ones, as `resume_episodes_` says.
+
+    The run's generators are set to `generator_states` after a replay.
+
+    Returns:
+        the reason why the world was not brought back; empty if it was, or if new episodes were asked for.
+    """
+    run, collector = trainer.run, trainer.collector
+    if not collector.has_begun:
+        return ""
+    reason = ""
+    if exact:
+        reason = replay_episodes_(collector.world, collector.teacher, run.episodes, collector.current_obs)
+        _restore_generators_(run, generator_states)
+    if reason or not exact:  # new episodes begin
+        restore_kept_state_(collector.world, run.episodes)
+        collector.restart_episodes_()
+    return reason
+
+
+def _resume_held_out_(
+    trainer: WorldTrainer[Any, WorldState], generator_states: Mapping[str, torch.Tensor], *, exact: bool
+) -> str:
+    """Bring the held-out world back to the running episodes of an evaluation, or begin them again.
+
+    Between two evaluations nothing is brought back, unless the world keeps a state over episodes. The run's generators
+    are set to `generator_states` after a replay.
+
+    Returns:
+        the reason why the world was not brought back; empty if it was, or if new episodes were asked for.
+    """
+    progress, evaluator = trainer.progress, trainer.evaluator
     held_out = evaluator.played.episodes
     # Empty if the run was saved between its last phase and the next round.
     phase = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     is_evaluating = progress.step > 0 and phase in {"baselines", "evaluate"}
-    # Between two evaluations nothing is brought back, unless the held-out world keeps state over episodes.
     if not is_evaluating and not has_kept_state(held_out):
-        return reason
-    # If the training world already came out differently, new held-out episodes will do, too.
-    if exact and not reason:
+        return ""
+    reason = ""
+    if exact:
         teacher = _present_player(evaluator, phase, progress.step).teacher if is_evaluating else None
         reason = replay_episodes_(evaluator.world, teacher, held_out, evaluator.current_obs)
-        _restore_generators_(run, generator_states)
+        _restore_generators_(trainer.run, generator_states)
     if reason or not exact:
         restore_kept_state_(evaluator.world, held_out)
         if is_evaluating:

@@ -232,7 +232,7 @@ def reachable_cells(open_cells: Array, middle: int, side: int) -> Array:
     start = np.zeros_like(open_cells)
     start[:, middle] = True
     reached_by_step = _reached_by_step(start, open_cells, side)
-    # After the last step.
+    # The cells reached after the last step.
     reached_bits = _pack_bits(reached_by_step[-1:], open_cells.size)[0]
     reached_cells = np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").view(np.bool_)
     # `& open_cells`, as the middle itself may not be open.

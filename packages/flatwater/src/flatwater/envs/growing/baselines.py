@@ -13,7 +13,7 @@ from torch import Tensor
 from flatwater.envs.growing.lifecycle import OperationMasks
 from flatwater.envs.growing.measures import last_accuracy
 from flatwater.envs.growing.pool import GrowingEnvs
-from flatwater.envs.growing.spaces import BLUEPRINT, HEADS, OPERATION, SLOT, TEMPO, Operation
+from flatwater.envs.growing.spaces import HEADS, OPERATION, SLOT, TEMPO, Operation
 from flatwater.envs.growing.stages import SlotStage
 
 Baseline = Callable[[GrowingEnvs, OperationMasks, Tensor | None], Int[Tensor, "E 5"]]
@@ -24,7 +24,7 @@ FIRST_SEED_STEP, TRAINING_STEPS, WEAK_ACCURACY = 2, 2, 0.6
 
 
 def wait_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001  (the signature of every policy)
-    """Return WAIT, operation 0, for every host: the hosts are trained as they are."""
+    """Return WAIT for every host, so that hosts are trained as they are: 0 for the operation, and for each argument."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
 
@@ -32,7 +32,7 @@ def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor,
     """Return a random possible operation for each host, and a random possible choice of each other head."""
     assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
-    # For each head, an exponential random number for each of its choices.
+    # For each head (a part of the action), an exponential random number for each of its choices.
     clocks = torch.split(noise, [masks.choice_masks[head].shape[-1] for head in HEADS], dim=1)
     operation = _draw_choice(masks.operation, clocks[0])
     # The other heads, from the slot on, with what is possible for the drawn operation.
@@ -48,9 +48,10 @@ def heuristic_policy(
     masks: OperationMasks,  # noqa: ARG001  (the signature of every policy)
     noise: Float[Tensor, "E N"] | None,  # noqa: ARG001  (the signature of every policy)
 ) -> Int[Tensor, "E 5"]:
-    """Grow a seed of blueprint 0 in each slot of weak hosts: train it, blend it in, keep it if it helps, else prune it.
+    """Grow a seed of the first blueprint in each slot of weak hosts: train it, blend it in, keep it or prune it.
 
-    Each host has one operation in a step: ADVANCE goes before FOSSILISE, PRUNE and GERMINATE, and the first slot first.
+    It is kept (FOSSILISE) if its contribution to the host's accuracy is above 0. A host gets one operation in a step:
+    of several that are wanted, ADVANCE goes first, then FOSSILISE, PRUNE and GERMINATE; of several slots, the first.
     """
     slots, measures, stage = envs.slots, envs.measures, envs.slots.stage
     is_weak = (last_accuracy(measures) < WEAK_ACCURACY) & (envs.step >= FIRST_SEED_STEP)
@@ -64,18 +65,19 @@ def heuristic_policy(
         Operation.PRUNE: (stage == SlotStage.HOLDING) & ~helps & (measures.contributions > 0),
         Operation.GERMINATE: (stage == SlotStage.DORMANT) & is_weak[:, None],
     }
+    # Zeros are WAIT, and blueprint 0.
     action = torch.zeros(len(stage), len(HEADS), dtype=torch.int64, device=stage.device)
-    action[:, BLUEPRINT] = 0
     # Reversed, as later operations overwrite earlier ones.
     for operation, slot_mask in reversed(wanted_slots.items()):
         is_wanted = slot_mask.any(1)
         action[:, OPERATION] = torch.where(is_wanted, int(operation), action[:, OPERATION])
         # `argmax` of flags is the position of the first that is 1.
         action[:, SLOT] = torch.where(is_wanted, slot_mask.int().argmax(1), action[:, SLOT])
-    # Tempo 1, a ramp of middle length, if there is such: at alpha 1 at once, the host would get a layer that it was
-    # never trained with.
+    # Choice 1 of the tempos, a ramp of middle length, or 0 if there is no other: at alpha 1 at once, the host would get
+    # a layer that it was never trained with.
+    tempo = min(1, len(envs.tables.paces) - 1)
     is_advance = action[:, OPERATION] == Operation.ADVANCE
-    action[:, TEMPO] = is_advance * min(1, len(envs.tables.paces) - 1)
+    action[:, TEMPO] = is_advance * tempo
     return action
 
 

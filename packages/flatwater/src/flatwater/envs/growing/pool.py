@@ -55,7 +55,7 @@ class GrowingEnvs:
 
 @cache
 def build_host(config: HostConfig, image_shape: ImageShape) -> Host:
-    """Return the shipped host of the settings' kind for images of this size."""
+    """Return the shipped host, convolutional or of dense layers as the settings say, for images of this size."""
     if config.kind == "conv":
         return ConvHost(image_shape, config.channels)
     return MLPHost(image_shape, config.hidden, config.rank)
@@ -78,11 +78,13 @@ def build_envs(
         device: device of all tensors; `meta` makes a plan.
         net: host of the user's, for such images; None for the host of `config.host`.
     """
-    net = net or build_host(config.host, data.image_shape)
+    if net is None:
+        net = build_host(config.host, data.image_shape)
     has_adam = config.fit.optimizer == "adam"
     slots = len(net.seeds)
     zero_integers = partial(filled_tensor, 0, count, dtype=torch.int64, device=device)
-    # Divided on the CPU, as a division on the meta device would import torch's compiler.
+    # Weights of a seed as a share of the host's own, by slot and blueprint. Divided on the CPU, as a division on the
+    # meta device would import torch's compiler.
     seed_share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
     pool = GrowingEnvs(
         host=build_weights(count, net.layout, has_adam=has_adam, device=device),
@@ -93,9 +95,9 @@ def build_envs(
         ),
         seed=zero_integers(),
         step=zero_integers(),
-        drawn=zero_integers(),
+        drawn=zero_integers(),  # images drawn so far
         kernel=filled_tensor(0, count, KERNEL_TAPS, device=device),
-        alone=build_ungrown_accuracy(config.steps, device),
+        alone=build_ungrown_accuracy(config.steps, device),  # of hosts in which nothing is grown
         constants=dict(net.constants),
         seed_share=seed_share.to(device),
         tables=build_tables(config.lifecycle, device),
@@ -116,7 +118,7 @@ PER_HOST_FIELDS = ("host", "seeds", "slots", "measures", "seed", "step", "drawn"
 
 
 def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
-    """Return hosts [low, high) of a pool as a pool of their own, in the same storage."""
+    """Return hosts low ... high - 1 of a pool as a pool of their own, whose tensors are views of the pool's rows."""
 
     def rows(branch: Any) -> Any:  # noqa: ANN401  (whatever a state holds)
         """Return `branch` with views of rows [low, high) in place of its tensors; other values are shared."""

@@ -27,13 +27,12 @@ class BabyAITeacher:
         Raises:
             ConfigError: the world's environments are not BabyAI's levels.
         """
-        copies = world.copies if isinstance(world, GymnasiumWorld) else []
-        if not isinstance(world, GymnasiumWorld) or not isinstance(copies[0].unwrapped, RoomGridLevel):
+        if not isinstance(world, GymnasiumWorld) or not isinstance(world.copies[0].unwrapped, RoomGridLevel):
             raise ConfigError("the teacher `babyai` teaches in BabyAI's levels only, such as BabyAI-GoToRedBall-v0")
         # `executed` is the world's own array, which it writes at each step.
-        self._levels, self._executed = copies, world.executed
+        self._levels, self._executed = world.copies, world.executed
         self._rest_action = world.spaces.actions.index(REST_ACTION)
-        self._bots: list[BabyAIBot | None] = [None] * len(copies)
+        self._bots: list[BabyAIBot | None] = [None] * len(world.copies)
         self.failures = 0
         """Number of times that no bot found an action."""
 

@@ -45,7 +45,9 @@ def check_flag(name: str, value: Any) -> bool:  # noqa: ANN401  (whatever an env
 
 
 def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (whatever an environment gives)
-    """Return the reward as a float. It is finite and within float32's range, unless `allow_nan` is set.
+    """Return the reward as a float, checked to be finite and within float32's range.
+
+    If `allow_nan` is set, NaN and infinities are returned as well, and numbers beyond the range as infinities.
 
     Raises:
         TypeError: `value` is not a number.
@@ -67,7 +69,9 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (wha
             f"the reward is {_short_value(value)}: expected a finite number below 3.4e38. {ALLOW_NAN_ADVICE}"
         )
     # A float32 holds an infinity in place of a number that is too large.
-    return np.inf if reward > 0 else -np.inf if reward < 0 else np.nan
+    if reward > 0:
+        return np.inf
+    return -np.inf if reward < 0 else np.nan
 
 
 def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (whatever an environment gives)

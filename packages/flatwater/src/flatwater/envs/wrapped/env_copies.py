@@ -66,7 +66,8 @@ class EnvCopies:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
         """
         numbers = reader.numbers(obs)
-        if (index := find_not_finite(numbers)) is None:
+        index = find_not_finite(numbers)
+        if index is None:  # all are finite
             return
         env, agent, number = index
         owner = f"{agents[agent]}'s " if agents else ""

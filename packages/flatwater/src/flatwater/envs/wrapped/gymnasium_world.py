@@ -65,10 +65,13 @@ class GymnasiumWorld(EnvCopies):
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
-        steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
+        registered_limit = first_copy.spec.max_episode_steps if first_copy.spec else None
+        steps = config.steps or registered_limit or MAXIMUM_STEPS  # the first of the three that is known
         # A mask is next to the observation, as the space says, or in the infos of choices, as a reset shows.
-        masked = self.native.has_mask or (not self._actions.bounds and MASK_KEY in self._reset_copy(first_copy, 0)[1])
-        if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
+        masked = self.native.has_mask
+        if not masked and not self._actions.bounds:
+            masked = MASK_KEY in self._reset_copy(first_copy, 0)[1]
+        if keeps_state(first_copy):  # the reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
         self.episode_starts = EpisodeStarts(self.copies, make)
@@ -127,7 +130,9 @@ class GymnasiumWorld(EnvCopies):
             raise interface_error(self._user_layer, "reset", error) from error
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
+        """Reset the copies of `env_mask`, bool [E], with their seeds.
+
+        Their rows of `obs` are written, and those of the masks `legal`, which is None in a world without masks.
 
         Raises:
             UserCodeError: a copy's `reset` failed, its result is not as the interface says, or its spaces have changed.
@@ -162,7 +167,7 @@ class GymnasiumWorld(EnvCopies):
     ) -> None:
         """Step every copy, one after another, and check its result.
 
-        The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
+        All arrays after `actions` are written; `legal` is None in a world without masks.
 
         Raises:
             UserCodeError: a copy's `step` failed, or its result is not as the interface says.

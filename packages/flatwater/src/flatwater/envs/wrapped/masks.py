@@ -18,13 +18,16 @@ OBSERVATION_KEY = "observation"
 
 
 def find_mask(observation: Any, info: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return the mask of legal actions, next to the observation proper or in the info; None without a mask."""
-    return (observation if _contains_mask(observation) else info).get(MASK_KEY)
+    """Return the mask of legal actions in a Dict observation, else that in the info; None if neither has one."""
+    holder = observation if _contains_mask(observation) else info
+    return holder.get(MASK_KEY)
 
 
 def split_mask(observation: Any) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
-    """Return the observation proper, and the mask of legal actions next to it; None without a mask."""
-    return (_drop_mask(observation), observation[MASK_KEY]) if _contains_mask(observation) else (observation, None)
+    """Return the observation without its mask of legal actions, and the mask; None if it has no mask."""
+    if not _contains_mask(observation):
+        return observation, None
+    return _drop_mask(observation), observation[MASK_KEY]
 
 
 def _contains_mask(observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
@@ -32,19 +35,24 @@ def _contains_mask(observation: Any) -> bool:  # noqa: ANN401  (whatever the spa
 
 
 def _drop_mask(parts: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return the parts of a Dict without the mask; the observation proper where nothing else is left."""
+    """Return a Dict's parts without the mask; if `OBSERVATION_KEY` alone is left, return its part itself.
+
+    {"observation": x, "action_mask": m} becomes x, and {"camera": x, "action_mask": m} becomes {"camera": x}.
+    """
     other_parts = {key: part for key, part in parts.items() if key != MASK_KEY}
     return other_parts[OBSERVATION_KEY] if other_parts.keys() == {OBSERVATION_KEY} else other_parts
 
 
 def split_mask_space(observation: gym.Space[Any], action: gym.Space[Any]) -> tuple[gym.Space[Any], bool]:
-    """Return the space of the observation proper, and whether a mask of choices is next to it."""
+    """Return the space of observations without their mask of legal actions, and whether they have one."""
     # Actions of a Box are no choices: then a key of this name is a part like any other.
     if isinstance(action, gym.Box) or not isinstance(observation, gym.Dict) or MASK_KEY not in observation.spaces:
         return observation, False
     bare_spaces = _drop_mask(observation.spaces)
-    # Pairs and not a dict, whose keys Gymnasium would sort.
-    return gym.Dict([*bare_spaces.items()]) if isinstance(bare_spaces, dict) else bare_spaces, True
+    if isinstance(bare_spaces, dict):
+        # Pairs and not a dict, whose keys Gymnasium would sort.
+        return gym.Dict([*bare_spaces.items()]), True
+    return bare_spaces, True  # the space of the only other part
 
 
 def masked_reader(reader: ObservationReader) -> ObservationReader:
@@ -64,10 +72,12 @@ def masked_reader(reader: ObservationReader) -> ObservationReader:
 
 
 def refuse_late_mask(infos: Any, name: str) -> None:  # noqa: ANN401  (whatever an environment gives)
-    """Refuse a mask in the infos of a step, where the reset gave none: without it, illegal actions would be taken.
+    """Refuse an environment that gives a mask of legal actions in a step, though its reset gave none.
+
+    A run decides by the reset whether there are masks; it would take illegal actions.
 
     Args:
-        infos: info of an environment whose actions are choices and have no masks; one that is no dict has none.
+        infos: info of a step, or infos of several agents or environments; anything but a dict has no mask.
         name: name of the environment, for the message.
 
     Raises:
@@ -81,13 +91,16 @@ def refuse_late_mask(infos: Any, name: str) -> None:  # noqa: ANN401  (whatever 
 
 
 def mask_flags(mask: Any) -> Array:  # noqa: ANN401  (one array, or an array for each list)
-    """Return the flags of a mask in a row, list after list of actions; without a mask, an array of one None."""
+    """Return the flags of a mask in one row: an array for each list of actions is joined to the next.
+
+    Without a mask (None) the row is an array that holds None alone.
+    """
     list_masks = mask if isinstance(mask, tuple | list) else (mask,)
     return np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
 
 
 def sample_mask(space: gym.Discrete | gym.MultiDiscrete, flags: Array) -> Any:  # noqa: ANN401  (as the space has it)
-    """Return the flags of a mask in the form that the space's `sample` takes."""
+    """Return the flags of a mask as `sample` of the space takes them: one row, or a tuple with a row for each list."""
     flags = flags.astype(np.int8)
     return flags if isinstance(space, gym.Discrete) else tuple(np.split(flags, np.cumsum(space.nvec)[:-1]))
 
@@ -100,10 +113,10 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
         info: info of the same, in which the mask is otherwise; it is one array, or an array for each list.
         legal: bool [R], overwritten.
         name: name of the environment, for the message.
-        truncated: whether the episode was truncated: where the mask is missing or has no legal action, all are then.
+        truncated: whether the step has truncated the episode; a missing or empty mask then makes all actions legal.
 
     Raises:
-        RunError: there is no such mask.
+        RunError: the mask is missing, of another length than `legal`, or has other numbers than 0 and 1.
     """
     mask = find_mask(observation, info)
     row = mask_flags(mask)

@@ -52,6 +52,7 @@ def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({}
 
 def _silence_noisy_module() -> None:
     """Let the noisy module print nothing, if it is imported; all other code prints as before."""
-    if (module := sys.modules.get(NOISY_MODULE)) is not None:
+    module = sys.modules.get(NOISY_MODULE)
+    if module is not None:
         # The module finds this global name before the builtin.
         vars(module)["print"] = lambda *_: None

@@ -56,7 +56,7 @@ class NativeSpaces:
     """Whether the environment's observations have a mask next to them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how another process makes the same: a reader is made of functions that it cannot get."""
+        """Return the function and its arguments by which pickle makes these spaces again, without the reader."""
         return _restore_native, (self.observation, self.action, self.form, self.has_mask)
 
     @property
@@ -139,6 +139,7 @@ def _restore_native(
     form: ObservationForm,
     has_mask: bool,  # noqa: FBT001  (pickle gives positions)
 ) -> NativeSpaces:
+    """Return the `NativeSpaces` of unpickled spaces, with a new reader."""
     reader = make_reader(observation, "env", form)
     return NativeSpaces(observation, action, form, reader=reader, has_mask=has_mask)
 
@@ -214,19 +215,20 @@ def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[
 
 
 def _flatten_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return the same observations, in dicts by key, with the leading `axes` as one: each array is [B, *part]."""
+    """Return the same observations with one axis, B, in place of the leading `axes`: each array is [B, *part].
+
+    The arrays are in nested dicts by key, those of a Tuple by position.
+    """
     if isinstance(space, gym.Dict | gym.Tuple):
         return {key: _flatten_axes(child, obs[key], axes) for key, child in _readable_children(space)}
     return to_array(obs).reshape(prod(axes), *(space.shape or ()))
 
 
 def _pick_observation(observations: Any, number: int) -> Any:  # noqa: ANN401  (numbers, an array or a tensor)
-    """Return observation `number` of a result of `_flatten_axes`; a Tuple's parts are in a dict by position."""
-    return (
-        {key: _pick_observation(part, number) for key, part in observations.items()}
-        if isinstance(observations, dict)
-        else observations[number]
-    )
+    """Return observation `number` of a result of `_flatten_axes`: row `number` of each array, in the same dicts."""
+    if isinstance(observations, dict):
+        return {key: _pick_observation(part, number) for key, part in observations.items()}
+    return observations[number]
 
 
 def _space_to_plain(space: gym.Space[Any]) -> dict[str, Any]:
@@ -243,10 +245,9 @@ def _space_to_plain(space: gym.Space[Any]) -> dict[str, Any]:
         return plain | {"low": _bound_to_plain(space.low), "high": _bound_to_plain(space.high)}
     if isinstance(space, gym.Discrete):
         return plain | {"n": int(space.n), "start": int(space.start)}
-    # A MultiBinary is described by its shape.
-    return plain | (
-        {"nvec": space.nvec.tolist(), "start": space.start.tolist()} if isinstance(space, gym.MultiDiscrete) else {}
-    )
+    if isinstance(space, gym.MultiDiscrete):
+        plain |= {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    return plain  # of a MultiBinary, the shape says all
 
 
 def _bound_to_plain(bound: Array) -> Any:  # noqa: ANN401  (a number, None for infinity, or nested lists of these)

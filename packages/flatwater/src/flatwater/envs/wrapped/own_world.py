@@ -48,7 +48,10 @@ class OwnWorld:
         return self._spaces
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, *legal: Array) -> None:
-        """Begin episodes in the environments `env_mask`; the arguments are those of `World` and `MaskedWorld`."""
+        """Begin episodes with these seeds in the environments of `env_mask`, bool [E].
+
+        The user's world writes their rows of `obs`, and of the masks `legal`, if it has masks.
+        """
         with self._begin_guard:
             self.inner.begin_(env_mask, seeds, obs, *legal)
         if self._checks_observations:
@@ -57,7 +60,7 @@ class OwnWorld:
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
     ) -> None:
-        """Step every environment; the arguments are those of `World` and `MaskedWorld`.
+        """Step every environment of the user's world, which writes all arrays after `actions`.
 
         Raises:
             UserCodeError: the user's method failed, or wrote a number that is not finite, and `allow_nan` is off.
@@ -90,9 +93,10 @@ class OwnWorld:
         Raises:
             UserCodeError: a number is NaN or infinite.
         """
-        if (index := find_not_finite(written_values)) is None:
+        index = find_not_finite(written_values)
+        if index is None:  # all are finite
             return
-        env, agent, *number = index  # a reward has no number within an agent's
+        env, agent, *number = index  # `number` is the place within an agent's observation; a reward has none
         raise UserCodeError(
             f"{self._subject}: {method} wrote the {name} {written_values[index]} for agent {agent} of environment "
             f"{env}{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: expected a "
@@ -114,11 +118,11 @@ class OwnTeacher:
         self._step_guard = CallGuard(subject, self.inner, "step_batch")
 
     def begin_(self, env_mask: Array) -> None:
-        """Forget environments; the arguments are those of `Teacher`."""
+        """Let the user's teacher forget the environments of `env_mask`, bool [E], in which episodes begin."""
         with self._begin_guard:
             self.inner.begin_(env_mask)
 
     def step_batch(self, obs: Array, actions_out: Array, *legal: Array) -> None:
-        """Write an action for every agent; the arguments are those of `Teacher`."""
+        """Let the user's teacher write an action for every agent into `actions_out`; `legal` are masks, if any."""
         with self._step_guard:
             self.inner.step_batch(obs, actions_out, *legal)

@@ -59,9 +59,14 @@ class PettingZooWorld(PettingZooCopies):
     def __init__(
         self, make: Callable[[], Any], title: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False
     ) -> None:
-        """Build the copies, and group the agents by equal spaces; the arguments are those of `GymnasiumWorld`.
+        """Build the copies, and group the agents by equal spaces: each group is a kind, with its part of the arrays.
 
-        Each group is a kind of agents, with its own part of the arrays.
+        Args:
+            make: returns a new copy.
+            title: name of the environment, for messages.
+            config: settings of the copies.
+            envs: number of copies, E.
+            allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
             ConfigError: the environment has no agents, or its agents cannot act in one world.
@@ -75,6 +80,7 @@ class PettingZooWorld(PettingZooCopies):
         groups = self._group_agents(infos)
         kind_names = name_kinds([[*map(str, group)] for group in groups])
         parts = [self._make_part(name, agents, config, infos) for name, agents in zip(kind_names, groups, strict=True)]
+        # A part says how the agents of one kind are observed and act, and where they are in the world's arrays.
         if len(parts) == 1:  # the world's arrays are the kind's own
             self.native, self._spaces = parts[0].native, parts[0].kind.spaces
         else:  # the kinds share the world's arrays, each in rows of its own
@@ -143,7 +149,9 @@ class PettingZooWorld(PettingZooCopies):
         return _KindPart(kind, native, native.env_reader, actions)
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
+        """Reset the copies of `env_mask`, bool [E], with their seeds.
+
+        Their rows of `obs` are written, and those of the masks `legal`, which is None in a world without masks.
 
         Raises:
             UserCodeError: a copy's `reset` failed, or its result is not as the interface says.
@@ -176,7 +184,7 @@ class PettingZooWorld(PettingZooCopies):
     ) -> None:
         """Step every copy with the actions of the agents that are still playing.
 
-        The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
+        All arrays after `actions` are written; `legal` is None in a world without masks.
 
         Raises:
             UserCodeError: a copy's `step` failed, or its result is not as the interface says.
@@ -249,7 +257,8 @@ class PettingZooWorld(PettingZooCopies):
         Raises:
             ValueError: an agent is not in `possible_agents`.
         """
-        if unknown := observations.keys() - self._agents:
+        unknown = observations.keys() - self._agents
+        if unknown:
             raise ValueError(f"{min(unknown, key=str)!r} is not in possible_agents, {short_repr(self._agents)}")
         for row, agent, part in zip(obs, self._agents, self._part_by_agent, strict=True):
             own_row = row if part.rows is None else part.rows.clear_obs_row_(row)

@@ -106,10 +106,12 @@ def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto"
 
 
 def _find_form(space: gym.Space[Any], name: str) -> ObservationForm:
-    """Return the form in which observations of a space are read where the user names none; `name` is for messages.
+    """Return the form in which observations of a space are read if the user has named none.
+
+    Images, and MiniGrid's views as tokens; all else as vectors. `name` is the environment's, for messages.
 
     Raises:
-        ConfigError: they may be tokens or an image.
+        ConfigError: observations may be tokens or an image.
     """
     # Three bytes in a row may be a token or three pixels, and a network would train with either: the user must say.
     if any(_has_rows_of_three_bytes(leaf.space) for leaf in _leaf_spaces(space)):
@@ -192,6 +194,7 @@ def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     getters = [leaf.get_value for leaf in leaves]
 
     def write_all(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        """Write the numbers of all parts into the vector `out`."""
         for get_value, write_value, span in zip(getters, writers, spans, strict=True):
             write_value(get_value(observation), out[span])
 
@@ -216,7 +219,7 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     """
     leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
     _require_fixed_sizes(space, leaves, name)
-    # Numbers first, so that they are aligned: False sorts before True.
+    # Numbers before images (False sorts before True), so that their floats are aligned in the row.
     leaves.sort(key=lambda leaf: _is_image(leaf.space))
     parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
     if len(parts) == 1 and not parts[0].keys:
@@ -226,11 +229,12 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     for leaf, part in zip(leaves, parts, strict=True):
         end = start + part.size * (1 if part.is_image else FLOAT_BYTES)
         write_value = _array_copier(part.shape) if part.is_image else _value_writer(leaf.space)
-        # The last item is the shape of an image; None stands for numbers.
+        # How a part is read and written, its bytes in the row, and the shape of an image, or None for numbers.
         write_parts.append((leaf.get_value, write_value, slice(start, end), part.shape if part.is_image else None))
         start = end
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        """Write all parts into the row `out`, uint8 [bytes]."""
         for get_value, write_value, span, image_shape in write_parts:
             view = out[span].view(np.float32) if image_shape is None else out[span].reshape(image_shape)
             write_value(get_value(observation), view)
@@ -288,22 +292,31 @@ def _leaf_spaces(
 
 
 def _require_fixed_sizes(space: gym.Space[Any], leaves: Sequence[_Leaf], name: str) -> None:
-    """Refuse the first part without a fixed number of numbers; name a wrapper that leaves out all such parts.
+    """Refuse a space of which some part has no fixed number of numbers; the message names a wrapper to leave it out.
+
+    Args:
+        space: space of observations.
+        leaves: its parts, spaces that are no Dict or Tuple.
+        name: name of the environment, for the message.
 
     Raises:
-        ConfigError: some part of the space, whose parts are `leaves`, has no fixed number of numbers.
+        ConfigError: a part has no fixed number of numbers, or all parts together have too many.
     """
     unreadable_leaves = [leaf for leaf in leaves if leaf.has_varying_size]
     if not unreadable_leaves:
-        if (count := sum(gym.flatdim(leaf.space) for leaf in leaves)) > MAXIMUM_NUMBERS:
+        count = sum(gym.flatdim(leaf.space) for leaf in leaves)
+        if count > MAXIMUM_NUMBERS:
             raise ConfigError(
                 f"{name}: observations of {space} are {count:,} numbers, a place for each value of a choice: expected "
                 f"at most {MAXIMUM_NUMBERS:,}. Wrap the environment with gymnasium.wrappers.TransformObservation, "
                 "which makes a Box of them"
             )
         return
-    # Of another space nothing can be left out.
-    keys = [*space] if isinstance(space, gym.Dict) else range(len(space)) if isinstance(space, gym.Tuple) else ()
+    keys: Sequence[Any] = ()  # of another space nothing can be left out
+    if isinstance(space, gym.Dict):
+        keys = [*space]
+    elif isinstance(space, gym.Tuple):
+        keys = range(len(space))
     readable_keys = [key for key in keys if key not in {leaf.keys[0] for leaf in unreadable_leaves}]
     advice = "Wrap the environment with gymnasium.wrappers.TransformObservation, which makes an array of it"
     if readable_keys:
@@ -316,19 +329,22 @@ def _require_fixed_sizes(space: gym.Space[Any], leaves: Sequence[_Leaf], name: s
 
 
 def _number_part(leaf: _Leaf) -> Part:
-    """Return the part of a leaf's numbers in a row: a Box in its shape, another space as Gymnasium flattens it."""
+    """Return the `Part` of a row that has a leaf's numbers: those of a Box in its shape, others as Gymnasium flattens.
+
+    A leaf is a space within the observation space that is no Dict or Tuple.
+    """
     box = leaf.space if isinstance(leaf.space, gym.Box) else gym.flatten_space(leaf.space)
     assert isinstance(box, gym.Box)  # noqa: S101  (for the type checker: a space that is not a container is flattened to a Box)
-    # A bound that all numbers share is kept once.
-    bounds = [
-        tuple(map(float, bound.flat[:1] if (bound == bound.flat[0]).all() else bound.flat))
-        for bound in (box.low, box.high)
-    ]
+    bounds = []
+    for bound in (box.low, box.high):
+        is_shared = (bound == bound.flat[0]).all()
+        # A bound that all numbers share is kept once.
+        bounds.append(tuple(map(float, bound.flat[:1] if is_shared else bound.flat)))
     return Part(leaf.keys, box.shape, channels=None, low=bounds[0], high=bounds[1])
 
 
 def _image_part(leaf: _Leaf) -> Part:
-    """Return the part of an image; of the first and the last of its three axes, the shorter has the channels.
+    """Return the `Part` of a row that has an image; the shorter of its first and its last axis has the channels.
 
     The axes of a stack of images, before these three, count as channels too.
     """
@@ -341,9 +357,10 @@ def _image_part(leaf: _Leaf) -> Part:
 
 
 def _vector_part_ends(parts: Parts) -> tuple[tuple[int, str], ...]:
-    """Return for each part the position behind its last number in the vector of all numbers, and its access as text.
+    """Return for each part where it ends in the vector of all numbers, and how it is accessed in an observation.
 
-    An image has no numbers in the vector.
+    For two numbers `speed` and one `angle` this is ((2, "['speed']"), (3, "['angle']")). An image has no numbers in the
+    vector.
     """
     ends = accumulate(0 if part.is_image else part.size for part in parts)
     return tuple((end, "".join(f"[{key!r}]" for key in part.keys)) for end, part in zip(ends, parts, strict=True))
@@ -357,6 +374,7 @@ def _measured_numbers(leaves: Iterable[_Leaf]) -> tuple[int, ...]:
 
 
 def _is_float(space: gym.Space[Any]) -> bool:
+    """Return whether a space is a Box of floats."""
     return isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
 
 
@@ -364,6 +382,7 @@ def _array_copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
     """Return the function that writes an image, or tokens, into an array of this shape."""
 
     def write_array(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        """Copy an observation, whose shape must be `shape`, into `out`."""
         out[...] = check_observation(observation, shape)
 
     return write_array
@@ -374,6 +393,7 @@ def _value_writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
     shape = space.shape or ()
 
     def write_box(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        """Write the numbers of a Box's value, one row after another, into `out`."""
         # Equal to Gymnasium's flattening of a Box, which takes five times as long.
         out[:] = check_observation(observation, shape).ravel()
 
@@ -396,12 +416,12 @@ def _is_image(space: gym.Space[Any] | None) -> bool:
 
 
 def _is_words(space: gym.Space[Any]) -> bool:
-    """Return whether the values of a space are words, which Gymnasium would flatten to numbers of letters."""
+    """Return whether the values of a space are text."""
     return isinstance(space, gym.Text) or (space.dtype is not None and space.dtype.kind == "U")
 
 
 def _discrete_minima(space: gym.Dict) -> dict[str, int]:
-    """Return key -> minimum of each Discrete in a Dict; those with more than 255 values are left out."""
+    """Return the smallest value of each Discrete in a Dict, by key; those with more than 255 values are left out."""
     discrete = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
     return {key: int(child.start) for key, child in discrete.items()}
 

@@ -44,12 +44,12 @@ MAXIMUM_TURNS = 100_000
 
 
 def opponent_numbers(seeds: Array) -> Array:
-    """Return the opponents' number that each episode's seed contains."""
+    """Return the number of the opponents of each episode, which its seed contains in the bits from 40 on."""
     return seeds >> OPPONENT_BIT
 
 
 def learner_sides(seeds: Array, sides: int) -> Array:
-    """Return the learner's side that each episode's seed contains, a position in `possible_agents`."""
+    """Return the learner's side in each episode, which its seed contains: a position in `possible_agents`."""
     return (seeds & _EPISODE_BITS) % sides
 
 
@@ -112,7 +112,14 @@ class TurnsWorld(PettingZooCopies):
     def __init__(
         self, make: Callable[[], Any], title: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False
     ) -> None:
-        """Build the copies; the arguments are those of `GymnasiumWorld`.
+        """Build the copies.
+
+        Args:
+            make: returns a new copy.
+            title: name of the environment, for messages.
+            config: settings of the copies.
+            envs: number of copies, E.
+            allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
             ConfigError: the environment has no agents, or agents of different spaces.
@@ -125,10 +132,10 @@ class TurnsWorld(PettingZooCopies):
         self.opponents: Opponents | None = None
         """Policies of the other sides; None if all of them act at random."""
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
+        # The first turn of an episode shows whether there are masks, next to the observation or in the info.
         with self._reset_guard:
             first_copy.reset(seed=0)
         first_turn = self._read_turn(first_copy)
-        # A mask is next to the observation or in the info.
         has_masks = self._actions.bounds is None and find_mask(first_turn.observation, first_turn.info) is not None
         self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of each agent."""
@@ -190,7 +197,11 @@ class TurnsWorld(PettingZooCopies):
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset the copies of `env_mask` with their seeds, and let opponents play up to the learner's first turn.
 
-        The arguments are those of `World` and `MaskedWorld`.
+        Args:
+            env_mask: bool [E], copies in which an episode begins.
+            seeds: int64 [E]; a seed also contains the learner's side and the number of its opponents.
+            obs: [E, 1, *obs], rows of `env_mask` overwritten.
+            legal: bool [E, 1, R], rows of `env_mask` overwritten; None in a world without masks.
 
         Raises:
             UserCodeError: a copy's `reset`, `last` or `step` failed, or its result is not as the interface says.
@@ -225,7 +236,7 @@ class TurnsWorld(PettingZooCopies):
     ) -> None:
         """Step every copy: the learner acts, and then its opponents, until it is the learner's turn again or its end.
 
-        The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
+        All arrays after `actions` are written; `legal` is None in a world without masks.
 
         Raises:
             UserCodeError: a copy's `last` or `step` failed, or its result is not as the interface says.
@@ -286,7 +297,7 @@ class TurnsWorld(PettingZooCopies):
                 return True
             with self._step_guard:
                 copy.step(None)  # PettingZoo's way to remove an agent that is over
-        else:  # the learner was removed before its turn
+        else:  # no agent is left: the learner was removed before its turn
             turn = GONE._replace(reward=float(copy.rewards.get(learner, 0.0)))
         self._learner_turns[env], self.infos[env] = turn, turn.info
         self._pending_rewards[env] += turn.reward
@@ -346,7 +357,9 @@ class TurnsWorld(PettingZooCopies):
                 legal[env] = True  # every action is, after the end of the episode
 
     def _write_turn_(self, env: int, turn: _Turn, row: Array, legal: Array | None) -> None:
-        """Write a turn's observation into `row`, and its mask into `legal`, unless `legal` is None.
+        """Write the turn of a side in environment `env`: its observation into `row`, and its mask into `legal`.
+
+        `legal` is None where no mask is wanted, as after the end of an episode.
 
         Raises:
             UserCodeError: the observation is not of its space, or has a number that is not finite.
@@ -355,8 +368,10 @@ class TurnsWorld(PettingZooCopies):
         try:
             self._reader.write(turn.observation, row)
             numbers = self._reader.numbers(row)
-            if self._checks_observations and (index := find_not_finite(numbers)) is not None:
-                raise not_finite_error(self._reader.part_name(*index), numbers[index])
+            if self._checks_observations:
+                index = find_not_finite(numbers)
+                if index is not None:
+                    raise not_finite_error(self._reader.part_name(*index), numbers[index])
         except CONVERSION_ERRORS as error:
             raise interface_error(self._user_layer, "last", error, self._limit.place(env, "step")) from error
         if legal is not None and self._spaces.masked:

@@ -90,7 +90,8 @@ class VectorWorld(EnvCopies):
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset environments with seeds, or use the episodes that the vector environment has begun by itself.
 
-        The arguments are those of `World` and `MaskedWorld`.
+        The environments of `env_mask`, bool [E], begin. Their rows of `obs` are written, and those of the masks
+        `legal`, which is None in a world without masks.
 
         Raises:
             UserCodeError: `reset` failed, or its result is not as the interface says.
@@ -124,7 +125,7 @@ class VectorWorld(EnvCopies):
         truncated: Array,
         legal: Array | None = None,
     ) -> None:
-        """Step all environments at once; the arguments are those of `World` and `MaskedWorld`.
+        """Step all environments at once; all arrays after `actions` are written, `legal` only in a world with masks.
 
         Raises:
             UserCodeError: `step` failed, or its result is not as the interface says.
@@ -137,7 +138,7 @@ class VectorWorld(EnvCopies):
             answer = self._env.step(env_actions)
         try:
             observations, rewards, terminations, truncations, infos = answer
-            rows = list(iterate(self._env.observation_space, observations))
+            rows = list(iterate(self._env.observation_space, observations))  # each environment's observation
             for env in range(len(actions)):
                 reward[env] = check_reward(rewards[env], allow_nan=self._allow_nan)
                 terminated[env] = check_flag("terminated", terminations[env])
@@ -241,17 +242,18 @@ def _mask_and_last_observation(infos: Any, env: int) -> dict[str, Any]:  # noqa:
 
 
 def _column_entry(column: Any, env: int) -> Any:  # noqa: ANN401  (whatever the environment gives)
-    """Return one environment's entry of a column of all; of a dict of columns, a dict of entries."""
-    return (
-        {key: _column_entry(inner, env) for key, inner in column.items()} if isinstance(column, dict) else column[env]
-    )
+    """Return environment `env`'s entry of a column with one for each environment; of a dict of columns, a dict."""
+    if isinstance(column, dict):
+        return {key: _column_entry(inner, env) for key, inner in column.items()}
+    return column[env]
 
 
 def _env_info(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
     """Return one environment's info from the infos of all, without keys that only other environments have.
 
-    In Gymnasium's form each `key` has a column, and `_key` the flags of the environments that have it; nested infos
-    have the same form. A value that is not a column of `envs` entries belongs to all environments.
+    In Gymnasium's form each `key` has a column, an entry for each environment, and `_key` the flags of those that have
+    it: {"speed": [0.5, 0.0], "_speed": [True, False]}. Nested infos have the same form. A value that is not a column
+    of `envs` entries belongs to all environments.
 
     Args:
         infos: infos of all environments.
@@ -275,12 +277,13 @@ def _env_info(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
 
 
 def _single_envs(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, Any]]:
+    """Return the environments of a `SyncVectorEnv`; those of other vector environments cannot be reached."""
     inner_env = env.unwrapped
     return inner_env.envs if isinstance(inner_env, SyncVectorEnv) else ()
 
 
 def _step_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
-    """Return the limit on an episode's steps that the specs of Gymnasium have; None if they have none."""
+    """Return the limit on an episode's steps from Gymnasium's registration of the environment; None without any."""
     specs = [env.spec, *(single.spec for single in _single_envs(env))]
     return next((spec.max_episode_steps for spec in specs if spec is not None), None)
 

@@ -44,7 +44,9 @@ class BlockCollector:
     def __init__(
         self, setup: BlocksSetup, run: BlocksState, world: World, teacher: Teacher | None, profile: Profile
     ) -> None:
-        """Bind views of the state tree; no episode begins yet. `resume_episodes_` brings the world to a restored run.
+        """Bind the tensors of the state tree that the world, the teacher and the policies write into in each step.
+
+        No episode begins yet; `resume_episodes_` brings the world back to the episodes of a restored run.
 
         Args:
             setup: constants of the run.
@@ -117,7 +119,8 @@ class BlockCollector:
         teacher_actions = self._teacher_actions_(t)
         executed_actions = self._act_(t, teacher_actions)
         profile.end_part_("policy")
-        if (legal := self._legal_masks[t]) is not None:
+        legal = self._legal_masks[t]  # None in a world without masks
+        if legal is not None:
             check_actions(self._setup.spaces, legal, executed_actions, source="the policy")
         # The world writes the next observations into the next row; after the last row, into `run.coming`.
         next_obs = self._observations[t + 1]
@@ -151,8 +154,9 @@ class BlockCollector:
         """Ask the teacher for its actions in step `t`, and return them, [B]; None without a teacher."""
         if self.teacher is None:
             return None
-        choices = ask_teacher_(self.teacher, self._observations[t], self._teacher_choices, legal=self._legal_masks[t])
-        if (legal := self._legal_masks[t]) is not None:
+        legal = self._legal_masks[t]  # None in a world without masks
+        choices = ask_teacher_(self.teacher, self._observations[t], self._teacher_choices, legal=legal)
+        if legal is not None:
             check_actions(self._setup.spaces, legal, self._teacher_choices.numpy(), source="the teacher")
         self._profile.end_part_("teacher")
         return choices.flatten()
@@ -218,7 +222,8 @@ class BlockCollector:
                 # Before new episodes overwrite the observations of the old ones.
                 policy.write_next_value_(last_step, self._observations[progress.step])
                 policy.truncate_(last_step)
-        self._begin_episodes_(np.ones(self._envs, np.bool_), progress.step if is_within_block else AFTER_LAST_ROW)
+        row = progress.step if is_within_block else AFTER_LAST_ROW  # of the new episodes' first observations
+        self._begin_episodes_(np.ones(self._envs, np.bool_), row)
 
     def _count_ended_episodes_(self, has_ended: Array) -> None:
         """Add the episodes of the environments in the mask `has_ended`, bool [E], to the sums of ended episodes."""

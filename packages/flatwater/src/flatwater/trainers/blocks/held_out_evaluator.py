@@ -33,7 +33,8 @@ def _bind_player(part: PolicyPart) -> Callable[..., Array]:
         with torch.no_grad():
             output = network.run_step(weights, obs.to(device), memory, starts)
         memory.copy_(output.memory)
-        policy = network.actions.distribution(output.logits, None if legal is None else legal.to(device))
+        device_legal = None if legal is None else legal.to(device)
+        policy = network.actions.distribution(output.logits, device_legal)
         if setup.has_teacher:
             return policy.sample(network.actions.noise_(noise, part.held_out_rng)).to(CPU).numpy()
         return policy.mode().to(CPU).numpy()
@@ -63,14 +64,17 @@ def build_evaluator(
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
         """Return the actions [E, A, *action]; each policy chooses those of its kind of agents."""
         for part, act_own in players_of_kinds:
-            own_actions = act_own(part.own_obs(obs), None if legal is None else part.own_legal(legal), first=first)
+            own_legal = None if legal is None else part.own_legal(legal)
+            own_actions = act_own(part.own_obs(obs), own_legal, first=first)
             part.write_actions_(own_actions, actions)
         return actions
 
-    players = {
-        name: Player(held_out.scores[name], act=None if name in teachers else act, teacher=teachers.get(name))
-        for name in setup.players
-    }
+    players = {}
+    for name in setup.players:
+        if name in teachers:
+            players[name] = Player(held_out.scores[name], teacher=teachers[name])
+        else:  # the run's policy
+            players[name] = Player(held_out.scores[name], act=act)
     # The same seeds each time: all players and all evaluations play the same episodes.
     seeds = HELD_OUT + np.arange(spaces.envs, dtype=np.int64)
     return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks)

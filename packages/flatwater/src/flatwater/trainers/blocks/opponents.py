@@ -89,7 +89,7 @@ def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds:
 
 
 def _due_row(earlier: EarlierPolicies, round_: int) -> int | None:
-    """Return the row that the next policy is written to, if one is due after `round_` rounds, else None."""
+    """Return the row into which the present policy is to be copied after `round_` rounds; None if no copy is due."""
     if round_ - earlier.latest_round < earlier.every:
         return None
     rows = len(earlier.blocks)
@@ -111,8 +111,9 @@ def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *,
         sides: number of sides of a game.
         round_: number of complete rounds.
     """
-    numbers = np.arange(earlier.count + 1)  # of the opponents to draw from
-    if (row := _due_row(earlier, round_)) is not None:
+    numbers = np.arange(earlier.count + 1)  # opponents to draw from: 0 plays at random, n is the policy in row n - 1
+    row = _due_row(earlier, round_)
+    if row is not None:
         # No new episodes against the policy that will be replaced, so that its last ones come to an end.
         numbers = numbers[numbers != row + 1]
     next_sides = (learner_sides(last_seeds, sides) + 1) % sides
@@ -126,7 +127,7 @@ class PolicyOpponents:
     """Earlier policies as the `Opponents` of a world; each draws its actions, and has a memory of each game."""
 
     def __init__(self, network: ActorCritic, earlier: EarlierPolicies, spaces: Spaces, sides: int) -> None:
-        """Bind views of the policies, into which `take_policy_` writes newer policies.
+        """Bind views of the earlier policies' weights, into which `take_policy_` writes newer policies.
 
         Args:
             network: the network of all policies.
@@ -154,7 +155,7 @@ class PolicyOpponents:
 
     @torch.no_grad()
     def choose_(self, env_mask: Array, turns: OpponentTurns, actions: Array) -> None:
-        """Write the opponents' actions in the environments of `env_mask`; the arguments are those of `Opponents`.
+        """Write the actions of the opponents whose turn it is into `actions`, in the environments of `env_mask`.
 
         Each policy computes the rows of all environments: a product of fewer rows may have other last bits, and a
         resumed run that replays its episodes asks for other environments at once.

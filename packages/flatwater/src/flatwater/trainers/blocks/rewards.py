@@ -35,7 +35,7 @@ def scale_rewards_(scale: dict[str, Tensor], rollout: Rollout, gamma: float) -> 
         gamma: discount of a step.
     """
     reward, has_ended = rollout["reward"], rollout["terminated"] | rollout["truncated"]
-    returns, carry = torch.empty_like(reward), scale[RETURN]
+    returns, carry = torch.empty_like(reward), scale[RETURN]  # `carry`: each agent's return so far, [B]
     for return_row, reward_row, is_end in zip(returns, reward, has_ended, strict=True):
         # R_t = r_t + gamma R_(t-1). The row keeps the return of an episode that ended; the copy that is carried on
         # begins again at 0.

@@ -73,7 +73,7 @@ def build_trainer(
 
 
 def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
-    """Let a run's earlier policies play the other sides of a world's games, if it has games; return the world."""
+    """Let a run's earlier policies play the other sides if the world is a game in turns; return the world."""
     if EARLIER in run.opponents:  # then agents are of one kind, so `setup.network` is the network of all policies
         bind_opponents_(world, setup.network, run.opponents[EARLIER])
     return world
@@ -166,8 +166,10 @@ def join_numbers(numbers_by_kind: Mapping[str, Mapping[str, float]]) -> dict[str
     """
     joined_numbers = dict[str, float]()
     for name in dict.fromkeys(name for numbers in numbers_by_kind.values() for name in numbers):
+        # Of the kinds that have this metric.
         values = {kind: kind_numbers[name] for kind, kind_numbers in numbers_by_kind.items() if name in kind_numbers}
-        joined_numbers[name] = sum(values.values()) / (1 if name == "train/skipped" else len(values))
+        divisor = 1 if name == "train/skipped" else len(values)
+        joined_numbers[name] = sum(values.values()) / divisor
         group, _, metric = name.partition("/")
         joined_numbers |= {f"{group}/{kind}/{metric}": value for kind, value in values.items()}
     return joined_numbers

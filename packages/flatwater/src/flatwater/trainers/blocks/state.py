@@ -277,6 +277,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     host = _host(device)
     zeros = partial(filled_tensor, 0, device=host)
     mask_rows = {AFTER_BLOCK: setup.agents, HELD_OUT_WORLD: setup.held_out_agents} if spaces.masked else {}
+    # Generators of actions, such as `actions of adversary`.
     drawers = [f"{drawer}{_name_ending(kind)}" for kind in setup.kind_names for drawer in DRAWERS]
     shared_fields: dict[str, Any] = {
         "progress": Progress(),
@@ -323,7 +324,10 @@ def _build_memory(setup: BlocksSetup) -> Tensor:
 
 
 def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
-    """Return the fields of a kind's policy; `kind` is empty where it is the only one."""
+    """Return the fields that the state of a policy has, by name: learner, rollout, memory and scale of rewards.
+
+    `kind` is the name of the kind of agents that it acts for; empty if it acts for all agents.
+    """
     config, device, agents = setup.config, setup.device, setup.agents
     sequences = config.block // config.learner.unroll  # of each agent, in a block
     zeros = partial(filled_tensor, 0, device=device)
@@ -345,7 +349,7 @@ def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
 
 
 def _name_ending(kind: str) -> str:
-    """Return the end of a generator's name, ` of adversary` for this kind; empty for agents of one kind."""
+    """Return the end of a generator's name, such as ` of adversary` for that kind; empty for the empty name."""
     return f" of {kind}" if kind else ""
 
 
@@ -355,6 +359,7 @@ def _host(device: torch.device) -> torch.device:
 
 
 def _obs_dtype(spaces: Spaces) -> torch.dtype:
+    """Return torch's type of an observation's numbers."""
     return torch.float32 if spaces.obs_type is np.float32 else torch.uint8
 
 
@@ -407,8 +412,9 @@ def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
     """Return the policies of a run, one for each kind of agents."""
     parts = []
     training_drawer, held_out_drawer = DRAWERS
-    # Agents of one kind have no `kinds`: their only policy is in the root of the state tree.
-    for name, kind, kind_setup in zip(setup.kind_names, setup.spaces.kinds or (None,), setup.kinds, strict=True):
+    # Where all agents are of one kind, `kinds` is empty, and their only policy is in the root of the state tree.
+    kinds = setup.spaces.kinds or (None,)
+    for name, kind, kind_setup in zip(setup.kind_names, kinds, setup.kinds, strict=True):
         if isinstance(run, KindsState):
             policy: Any = run.kinds[name]
             held_out_memory = policy.held_out_memory

@@ -56,7 +56,11 @@ def set_scores_(run: Population) -> None:
 
 
 def select_(setup: EvolveSetup, run: Population) -> None:
-    """Crown the best member if it beats the champion on the same episodes, and make the next generation."""
+    """Make the best member the champion if it beats the present champion, and make the next generation.
+
+    The champion is a copy of the best member so far, in a slot after those of the members. All have played the same
+    episodes.
+    """
     scores, values = run.scores, run.scores.values
     set_scores_(run)
     fitness = values[:-1].clone()  # without the champion, whose value is the last
@@ -80,8 +84,9 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
         set_scores_(run)
     episodes, total_return = run.ended.tolist()
     run.ended.zero_()
-    numbers: dict[str, Any] = (read_population(run) if setup.config.population.evolves else {}) | {
-        setup.config.measure: run.scores.values[-1],
+    numbers: dict[str, Any] = read_population(run) if setup.config.population.evolves else {}
+    numbers |= {
+        setup.config.measure: run.scores.values[-1],  # of the champion, or of the single agent
         "updates": run.learner.tally.updates,
         "transitions": run.transitions,
         "buffer/fill": min(1.0, run.transitions / setup.config.replay.capacity),
@@ -90,7 +95,8 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
     if episodes:
         numbers["return/mean"] = total_return / episodes
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
-    if (factor := lr_factor(setup.config.learner)) is not None:  # None if learning rates are constant
+    factor = lr_factor(setup.config.learner)  # None if learning rates are constant
+    if factor is not None:
         numbers["train/lr_factor"] = factor(run.learner.tally.updates)
     numbers |= read_tally_(run.learner.tally)
     steps = setup.config.steps * setup.spaces.envs
@@ -101,14 +107,14 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
 
 def read_population(run: Population) -> dict[str, Any]:
     """Return the metrics of a population of several members: fitness, champion and mutation."""
-    fitness = run.scores.values[:-1].double()
+    fitness = run.scores.values[:-1].double()  # of the members; the champion's value is the last
     return {
         "fitness/mean": fitness.mean(),
         "fitness/max": fitness.max(),
         "fitness/min": fitness.min(),
         "fitness/deviation": fitness.std(correction=0),
         "champion/crowned": run.scores.crowned,
-        "champion/born": run.lineage.born[-1],
+        "champion/born": run.lineage.born[-1],  # the generation in which it was made
         "mutation/rate": run.schedule.rate,
         "mutation/deviation": run.schedule.deviation,
         "mutation/plateau": run.scores.plateau,
@@ -116,7 +122,10 @@ def read_population(run: Population) -> dict[str, Any]:
 
 
 def lineage_record(run: Population) -> dict[str, Any]:
-    """Return each slot's member after this generation, for the run's records; the champion's slot is the last."""
+    """Return the member in each slot after this generation, for the run's records: numbers, parents, birth, fitness.
+
+    Each is a list with an entry for each slot; the last slot is the champion's, the copy of the best member so far.
+    """
     lineage = run.lineage
     return {
         "ids": lineage.ids.tolist(),

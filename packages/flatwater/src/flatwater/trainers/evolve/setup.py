@@ -49,11 +49,14 @@ class EvolveSetup:
         return bound_tensors(self.spaces.bounds, torch.device("cpu"))
 
     def world_actions(self, action: Float[Tensor, "*any A"]) -> Array:
-        """Return the world's actions: numbers within its bounds, from numbers in [-1, 1]; choices as they are."""
-        own_action = action.cpu()
-        return np.asarray(
-            (own_action if self.algorithm.chooses else scale_to_bounds(own_action, *self._bounds)).numpy()
-        )
+        """Return a network's actions as the world takes them, on the CPU.
+
+        Numbers in [-1, 1] are scaled to the world's bounds; choices stay as they are.
+        """
+        world_action = action.cpu()
+        if not self.algorithm.chooses:
+            world_action = scale_to_bounds(world_action, *self._bounds)
+        return np.asarray(world_action.numpy())
 
     @cached_property
     def nets(self) -> Networks:

@@ -28,7 +28,9 @@ class TrainingPhase:
     """
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
-        """Bind views of the state tree; no episode begins yet. `resume_episodes_` brings the world to a restored run.
+        """Bind the tensors of the state tree that the world and the members write into in each step.
+
+        No episode begins yet; `resume_episodes_` brings the world back to the episodes of a restored run.
 
         Args:
             setup: constants of the run.
@@ -59,7 +61,10 @@ class TrainingPhase:
         return self._run.transitions > 0
 
     def step_(self, number: int) -> None:
-        """Take step `number` of a generation: act, store the transitions, and update if updates are due."""
+        """Take step `number` of a generation: act, store the transitions, and update if updates are due.
+
+        Updates are due after every `train_every` steps, once the replay has `warmup` transitions.
+        """
         run, config, profile = self._run, self._setup.config, self._profile
         if number == 0:
             profile.clear_()
@@ -68,7 +73,7 @@ class TrainingPhase:
             self._begin_episodes_(np.ones(len(run.coming), np.bool_))
         action = self._act_()
         profile.end_part_("actor")
-        executed_actions = self._setup.world_actions(action)[:, None]
+        executed_actions = self._setup.world_actions(action)[:, None]  # with an axis of one agent
         if self._legal_array is not None:
             check_actions(self._setup.spaces, self._legal_array, executed_actions, source="the policy")
         step_arguments = self.world, self._episodes, executed_actions, self.current_obs, self._outcome
@@ -101,14 +106,18 @@ class TrainingPhase:
         profile.end_part_("update")
 
     def _act_(self) -> Tensor:
-        """Return the members' exploring actions [N, *action], or random actions during the warm-up."""
+        """Return an action for each environment, [N, *action]: its member's with exploration, or in the warm-up random.
+
+        The warm-up lasts until the replay has `warmup` transitions.
+        """
         setup, run = self._setup, self._run
         config, device = setup.config, setup.device
         if run.transitions < config.replay.warmup:
             # A separate generator, so that the length of the warm-up does not shift the draws of exploration.
             rng, shape = run.generators["warmup"], (len(run.coming), *setup.spaces.action_shape)
-            if self._legal is not None:  # numbers that are equal where a choice is legal
-                return draw_random_choice(mask_logits(torch.zeros(self._legal.shape), self._legal).to(device), rng)
+            if self._legal is not None:
+                logits = mask_logits(torch.zeros(self._legal.shape), self._legal)  # equal where a choice is legal
+                return draw_random_choice(logits.to(device), rng)
             if setup.algorithm.chooses:
                 return torch.randint(len(setup.spaces.actions), shape, generator=rng, device=device)
             return torch.rand(shape, generator=rng, device=device).mul_(2).sub_(1)  # from [0, 1) to [-1, 1)

@@ -97,11 +97,13 @@ class LocalGroupExecutor:
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
         """Step all groups in place; the columns [E, ...] of a single group are views of the state, else copies."""
-        parts = [
-            self._step_(player, group, None if noise is None else noise[slice(*span)])
-            for span, group in zip(self._spans, self._groups, strict=True)
-        ]
-        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        parts = []
+        for span, group in zip(self._spans, self._groups, strict=True):
+            group_noise = None if noise is None else noise[slice(*span)]
+            parts.append(self._step_(player, group, group_noise))
+        if len(parts) == 1:
+            return parts[0]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _step_(self, player: str, group: HostGroup, noise: Tensor | None) -> Columns:
         """Step one group in place; the columns [g, ...] are views of its state, valid until the next step."""
