@@ -41,18 +41,19 @@ NO_NAME = CodeName("")
 
 
 def code_name(path: str) -> CodeName:
-    """Return the name of the object on a path: "agent.rows" for "main() in train.py: agent.rows".
+    """Return how the program's code writes the object on a path: "agent.rows" for "main() in train.py: agent.rows".
 
-    It is empty for what the program has no name for, such as a registry or a local variable of a library's function.
+    Items of a container become `item`: "item.rows" for "train.AGENTS[*].rows". The name is empty for what the program
+    cannot write, such as a registry or a local variable of a library's function.
     """
-    _, _, name = path.rpartition(": ")  # without the place of a local variable
+    _, _, name = path.rpartition(": ")  # without the place of a local variable, `main() in train.py`
     # Code writes an attribute of a function or of a `threading.local` without the hops to its dict.
     name = _THREAD_ATTRIBUTE.sub(r".\1", _FUNCTION_ATTRIBUTE.sub("", name))
     # A variable of a closure has its own name in the code: `rows` for `on_step.<closure of on_step>.rows`.
     _, is_in_closure, rest = name.rpartition("<closure of ")
     name = rest.partition(">.")[2] if is_in_closure else name
     first_name = re.split(r"[.\[]", name)[0]
-    # `<` is left in hops that the walk names itself, and `[key]` leads to any key of a dict: no code writes these.
+    # No code writes what is left in `<...>`, a part that only the census names, nor `[key]`, any key of a dict.
     if library_of_frame(path) or not first_name.isidentifier() or "<" in name or "[key]" in name:
         return NO_NAME
     outer, is_item, rest = name.rpartition(ITEM)  # behind the last `[*]`, the code has a variable for each item
@@ -60,15 +61,23 @@ def code_name(path: str) -> CodeName:
 
 
 def holder_names(census: Census, path: str, modules: Container[str]) -> list[CodeName]:
-    """Return the name of each object on a path, root first; empty for objects behind a library's private attributes."""
+    """Return the name in the program's code of each object on a path, root first.
+
+    A name is empty if only private attributes of a library lead to the object.
+
+    Args:
+        census: census with references to its containers.
+        path: path of a container, whose own name comes last.
+        modules: names of the user's modules; all others are libraries.
+    """
     # Runs no code of the watched program.
     holdings = chain_of_holdings(census, path)
     # The path as the program may write it: within a library, a property replaces a private attribute.
     shown_path = holdings[0].path
-    # Path of the outermost object of a library, empty if the root itself is a library's; None until one is met.
+    # Path of the outermost library object so far: None as long as there is none, "" if the root is a library's.
     library_path = "" if library_of_root(shown_path) else None
     names = []
-    # Each holding with the next one; the last with itself, so that no hop is left.
+    # Each holding with the next one; the last is paired with itself, which gives an empty hop.
     for holding, child in zip_longest(holdings, holdings[1:], fillvalue=holdings[-1]):
         holder = census.containers[holding.path]
         kind = holder if issubclass(type(holder), type) else type(holder)  # the holder itself may be a class
@@ -83,21 +92,27 @@ def holder_names(census: Census, path: str, modules: Container[str]) -> list[Cod
 
 
 def container_name(census: Census, path: str, modules: Container[str]) -> CodeName:
-    """Return the name of a container of the user's; `self.rows` if only methods of its holder can name it.
+    """Return how the program's code writes a container: "train.ROWS", or "self.rows" within a method of its holder.
 
-    It is empty if no code of the program can name the container.
+    Empty if no code of the program can write it.
     """
     name, parent = code_name(path), census.holdings[path].parent
     if name.text or parent is None:
         return name
     hop = path.removeprefix(parent)
     is_user_object = full_name(type(census.containers[parent]))[0] in modules
-    # A private attribute counts as a public one here, as the methods of the holder's class, the user's, may write it.
-    return CodeName(f"self{hop}") if is_user_object and _PUBLIC_HOPS.fullmatch(hop.replace("._", ".")) else NO_NAME
+    # Private attributes too: methods of the holder, whose class is the user's, may write these.
+    is_plain_hop = _PUBLIC_HOPS.fullmatch(hop.replace("._", ".")) is not None
+    return CodeName(f"self{hop}") if is_user_object and is_plain_hop else NO_NAME
 
 
 def public_hop(kind: type, hop: str) -> str:
-    """Return `.rows` for the hop `._rows` to a private attribute, if the class has such a property; else the hop."""
+    """Return the property of a class that shows a private attribute: `.rows` for `._rows`; the hop itself without one.
+
+    Args:
+        kind: class of the object that has the attribute.
+        hop: attribute with a dot, `._rows`, or any other hop of a path.
+    """
     for owner in mro(kind):
         # Python stores `self.__rows` of a class `Agent` as `_Agent__rows`.
         mangled_prefix = f"._{class_name(owner).lstrip('_')}__"
@@ -108,10 +123,13 @@ def public_hop(kind: type, hop: str) -> str:
 
 
 def library_of_root(path: str) -> str:
-    """Return the module of a library whose global, or whose class's attribute, a root is; empty for any other root."""
+    """Return the library's module that a root belongs to: "regex._main" for the global "regex._main._cache".
+
+    Empty for a root of the user's, and for roots that are no globals.
+    """
     if ": " in path:  # a local variable, or a registry
         return ""
-    # The module is the longest beginning that is one: `module.NAME`, or `module.Class.NAME`.
+    # The path is `module.NAME` or `module.Class.NAME`: its longest beginning that is a module.
     module = path.rpartition(".")[0]
     while module and module_namespace(module) is None:
         module = module.rpartition(".")[0]
@@ -120,7 +138,10 @@ def library_of_root(path: str) -> str:
 
 
 def library_of_frame(path: str) -> str:
-    """Return the package in a path from a local variable: pymoo for `minimize() in pymoo: result`, else ""."""
+    """Return the library whose function has a local variable: "pymoo" for the path "minimize() in pymoo: result".
+
+    Empty for variables of the user's functions, and for other paths.
+    """
     place, _, _ = path.rpartition(": ")
     package = place.rpartition(" in ")[2]
     # A user's function has a file such as `train.py` there, which is no identifier.

@@ -72,7 +72,15 @@ def leak_advice(kind: str, container: Any, name: CodeName) -> str | None:
 
 
 def resource_advice(resource: str, item: Any, kind: str, container: Any, name: CodeName) -> str:
-    """Return the advice for a container whose items each keep something open in the system."""
+    """Return the advice for a container whose items each keep something open in the system.
+
+    Args:
+        resource: what each item keeps open: "child process", "mapped file" or "thread".
+        item: item of the container, or an array on a mapped file.
+        kind: kind of the container, as in `Holding.kind`.
+        container: the container.
+        name: its name in the program's code.
+    """
     removal = removing_call(kind, container, name)
     if data_address(item):  # an array or a tensor on a mapped file, which no call closes
         copy = "clone" if full_name(type(item))[0].partition(".")[0] == "torch" else "copy"
@@ -84,9 +92,9 @@ def resource_advice(resource: str, item: Any, kind: str, container: Any, name: C
 
 
 def _ending_calls(kind: type) -> str:
-    """Return calls that end what an object keeps open, `Popen.terminate()` and `Popen.wait()`; else general words.
+    """Return the calls of a class that end what its objects keep open: "`Popen.terminate()` and `Popen.wait()`".
 
-    At most one call ends it, and one waits for its end.
+    One call ends it, and one waits for its end, if the class has them; "what closes it" if it has neither.
     """
     methods = {method for owner in mro(kind) for method in class_dict(owner)}
     ending = next((name for name in _ENDING if name in methods), "")
@@ -103,12 +111,13 @@ _WAITING = ("join", "wait")
 def queue_advice(container: Any) -> str:
     """Return the advice for a queue that takes in more than is taken out."""
     module, name = full_name(type(container))
+    path = f"{module}.{name}"
     # The class to make, which takes a bound; empty for a class whose constructor is not known.
-    bounded_class = _QUEUES.get(f"{module}.{name}", f"{module}.{name}" if module == "queue" else "")
+    bounded_class = _QUEUES.get(path, path if module == "queue" else "")
     bound = f"maxsize={KEPT_ITEMS}"
-    arguments = f"({bound})" if bounded_class else bound
+    code = f"{bounded_class}({bound})" if bounded_class else bound
     return (
-        f"Bound the queue where it is made, `{bounded_class}{arguments}`, "
+        f"Bound the queue where it is made, `{code}`, "
         "so that the producer waits, or add consumers. The consumer takes fewer than are put."
     )
 

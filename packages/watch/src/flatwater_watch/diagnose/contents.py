@@ -1,4 +1,8 @@
-"""The contents of a container: the arrays, tensors and texts below its newest items, and a description of both."""
+"""The contents of a container: the arrays, tensors and texts below its newest items, and a description of both.
+
+Arrays, tensors and long texts are the leaves: objects with many bytes that lead to no others. The base of an array is
+the larger array of which it is a view, and which it keeps alive.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -67,7 +71,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """Describe a container by its newest items, which stand for all items.
 
     The main content is the arrays, tensors and texts below the items (leaves), if they have half of the items' bytes,
-    carry autograd graphs or keep larger bases alive; else it is the items themselves.
+    carry autograd graphs or are views that keep larger arrays alive; else it is the items themselves.
 
     Args:
         holding: the container in a census.
@@ -75,7 +79,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """
     walk = fresh_walk(MAXIMUM_LEAVES)
     walk.child_bytes.update(descendant_memory().private_by_child)
-    child_count = len(walk.child_bytes)  # opening the object of a child process takes the child out of this table
+    child_count = len(walk.child_bytes)  # before the items are opened, as that takes their child processes out of it
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
@@ -83,10 +87,9 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     has_graph = any(leaf.has_graph for leaf in leaves)
     resource = _held_resource(newest, leaves, walk, child_count, item_count * holding.instances)
     has_base = resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2  # a file is a base too
-    # Words on what an item keeps, the heaviest alone.
-    kept_words = f" with its {resource}" if resource else ", a view of a larger base" if has_base else ""
-    ending = " with its autograd graph" if has_graph else kept_words
-    newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)  # if all are of equal size
+    ending = _kept_words(resource, has_graph=has_graph, has_base=has_base)
+    # All items are taken to be equally large.
+    newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)
     # Leaves below a class are what its functions reach, not its content.
     if leaves and not is_class(newest[-1]) and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
@@ -114,33 +117,49 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     )
 
 
+def _kept_words(resource: Resource, *, has_graph: bool, has_base: bool) -> str:
+    """Return the end of a phrase on an item: the heaviest of what it keeps alive, or empty without any."""
+    if has_graph:
+        return " with its autograd graph"
+    if resource:
+        return f" with its {resource}"
+    return ", a view of a larger base" if has_base else ""
+
+
 def _held_resource(
     newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, child_count: int, item_count: int
 ) -> Resource:
-    """Return the word for what the newest items keep open; empty if they keep nothing open, or share what they do.
+    """Return what each item of a container keeps open in the system; empty for nothing, or if the items share it.
 
-    `child_count` children ran before the newest of the `item_count` items of all containers were opened.
+    Args:
+        newest: newest items of the container.
+        leaves: arrays, tensors and texts below these items.
+        walk: record of the objects that were opened below the items; opening the object of a child process has taken
+            the child out of `walk.child_bytes`.
+        child_count: number of child processes before that.
+        item_count: number of items of all containers on the path.
     """
     # The newest item, or its last leaf, stands for all.
     if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
         return "mapped file"
-    # If fewer than half have one, of the newest or of all, they share it.
-    minimum_count = max(1, len(newest)) / 2
-    if child_count - len(walk.child_bytes) >= minimum_count and child_count >= item_count / 2:
+    # Half of the newest items, and half of all, must have one of their own; fewer share it.
+    minimum_of_newest, minimum_of_all = max(1, len(newest)) / 2, item_count / 2
+    children_below_newest = child_count - len(walk.child_bytes)
+    if children_below_newest >= minimum_of_newest and child_count >= minimum_of_all:
         return "child process"
-    running_count = sum(map(is_running, walk.kept_alive))
-    return "thread" if running_count >= minimum_count and thread_count() >= item_count / 2 else ""
+    threads_below_newest = sum(map(is_running, walk.kept_alive))
+    return "thread" if threads_below_newest >= minimum_of_newest and thread_count() >= minimum_of_all else ""
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
     """Return the items of the class with the most bytes, and their share of the number of items, 0 to 1.
 
-    A pickler's memo, for one, has items of many classes. Arrays count for more than their bytes, so that the choice
-    stays the same when another class has hardly more.
+    A container such as a pickler's memo has items of many classes. Arrays count for `ARRAY_PREFERENCE` times their
+    bytes, so that the choice does not change with each census when another class has about as many.
     """
-    bytes_by_class: dict[int, float] = {}
+    bytes_by_class: dict[int, float] = {}  # by the id of the class
     for item in items:
-        figures = array_figures(item)
+        figures = array_figures(item)  # None for any other object than an array or a tensor
         # None, True and False take no bytes, as each exists only once.
         own_bytes = 0 if item is None or type(item) is bool else own_size(item)
         size = own_bytes if figures is None else ARRAY_PREFERENCE * max(own_bytes, figures.base_bytes)
@@ -153,7 +172,7 @@ def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
 
 
 def _main_label(leaves: Sequence[_Leaf], item_count: int) -> tuple[str, float]:
-    """Return the label of the leaves with the most bytes together, and the number of these leaves per item."""
+    """Return the label (type and size) whose leaves have the most bytes together, and their number per item."""
     bytes_by_label: dict[str, int] = {}
     for leaf in leaves:
         bytes_by_label[leaf.label] = bytes_by_label.get(leaf.label, 0) + leaf.bytes
@@ -162,7 +181,7 @@ def _main_label(leaves: Sequence[_Leaf], item_count: int) -> tuple[str, float]:
 
 
 def _largest_objects(leaves_by_item: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
-    """Return the largest leaves' objects, equally many of each item, `MAXIMUM_LEAVES` in all; the newest come last."""
+    """Return the largest leaves, equally many of each item and at most `MAXIMUM_LEAVES` in all, the newest last."""
     leaves_per_item = max(MAXIMUM_LEAVES // max(len(leaves_by_item), 1), 1)
     largest: list[_Leaf] = []
     for item_leaves in leaves_by_item:
@@ -171,10 +190,10 @@ def _largest_objects(leaves_by_item: Sequence[Sequence[_Leaf]]) -> tuple[Any, ..
 
 
 def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
-    """Find the arrays, tensors and long texts that an item leads to, breadth first, and mark them as seen in `walk`.
+    """Return the arrays, tensors and long texts that an item leads to, breadth first, and mark them as seen in `walk`.
 
-    Objects that the walk has seen before are left out. At most `MAXIMUM_OPENED // MAXIMUM_LEAVES` objects are opened,
-    so that each of several items gets a part of the opened objects.
+    Objects that the walk has seen before are left out. At most `MAXIMUM_OPENED // MAXIMUM_LEAVES` objects are opened:
+    one item's part of the maximum for all items.
     """
     leaves: list[_Leaf] = []
     queue = deque([item])
@@ -194,7 +213,7 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
             leaves.append(_make_leaf(obj, opened_object.size))
             if opened_object.kind == "array" and not opened_object.sampled:  # of numbers, which are no objects
                 continue
-        if opened_object is not OPAQUE:
+        if opened_object is not OPAQUE:  # which the census does not enter
             queue.extend(_child_objects(opened_object.parts))
             queue.extend(_child_objects(opened_object.sampled))
     return leaves
@@ -206,20 +225,26 @@ def _child_objects(children: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def _make_leaf(obj: Any, size: int) -> _Leaf:
-    """Describe an array, tensor or text of `size` bytes as a leaf; a base counts if it is much larger than its view."""
+    """Return an array, tensor or text of `size` bytes as a leaf, with its base if that is much larger than itself."""
     figures = array_figures(obj)
     if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", has_graph=False, base_bytes=0)
-    is_numpy = figures.has_graph is None  # a bool for a tensor
-    own_bytes = figures.bytes if is_numpy else figures.bytes or size  # of a sparse tensor the figures have no bytes
-    kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
+    is_numpy = figures.has_graph is None  # True or False for a tensor
+    own_bytes = figures.bytes if is_numpy else figures.bytes or size  # the figures of a sparse tensor say 0 bytes
+    keeps_base = figures.base_bytes > OWNING.minimum_base_ratio * own_bytes
+    kept_bytes = figures.base_bytes if keeps_base else 0
     # The storage of a tensor, which `size` includes, may be larger than its elements.
     leaf_bytes = own_bytes if is_numpy else max(own_bytes, size)
     return _Leaf(obj, leaf_bytes, figures.label, has_graph=bool(figures.has_graph), base_bytes=kept_bytes)
 
 
 def _describe_item(obj: Any, ending: str) -> str:
-    """Return an item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
+    """Return an item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)".
+
+    Args:
+        obj: the item.
+        ending: words on what it keeps alive, such as " with its autograd graph"; may be empty.
+    """
     # Never by its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"

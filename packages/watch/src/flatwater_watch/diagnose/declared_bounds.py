@@ -28,15 +28,15 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
     """Return the number of items at which a container is full, by a number declared beside it; None if there is none.
 
     Args:
-        census: census with references to its containers.
+        census: snapshot of the program's containers, with references to them.
         holding: container that is longer than at an earlier time.
     """
     # Runs no code of the watched program.
     if holding.kind not in {"list", "dict", "set", "deque"}:
         return None
     namespace, name, is_attribute = _find_namespace(census, holding)
-    # A container of a class derived from a builtin one has attributes of its own. No name: only those that bound the
-    # whole object, such as `maxsize`, count.
+    # A container of a class derived from a builtin one may have attributes itself. Its name is left empty, so that only
+    # bounds of a whole object, such as `maxsize`, count.
     own_attributes = named_entries(instance_dict(census.containers.get(holding.path)))
     own_bound = _smallest_bound(own_attributes, name="", length=holding.length, is_attribute=True)
     return own_bound or _smallest_bound(namespace, name, holding.length, is_attribute=is_attribute)
@@ -47,7 +47,7 @@ def _smallest_bound(namespace: Iterable[tuple[str, Any]], name: str, length: int
 
     Args:
         namespace: pairs of name and value.
-        name: name of the container in the namespace.
+        name: name of the container in the namespace; empty if it has none there.
         length: length of the container; a smaller number is not its bound.
         is_attribute: whether the namespace is that of an object, which may have a bound on the whole object.
     """
@@ -63,7 +63,7 @@ def _smallest_bound(namespace: Iterable[tuple[str, Any]], name: str, length: int
 
 
 def find_unset_bounds(constructor: FunctionType, table: str) -> list[str]:
-    """Return the parameters of a constructor whose names say that they bound a table, and whose defaults set no bound.
+    """Return the parameters of a constructor that would bound a table, by their names, but set no bound by default.
 
     Args:
         constructor: the `__init__` of a class.
@@ -74,7 +74,7 @@ def find_unset_bounds(constructor: FunctionType, table: str) -> list[str]:
 
 
 def lifetime_parameters(function: FunctionType) -> list[str]:
-    """Return the parameters of a function whose names say that items expire, and whose defaults set no bound."""
+    """Return the parameters of a function that would make items expire, such as `ttl=None`, but do not by default."""
     return [name for name in _unset_parameters(function) if _LIFETIME_WORD.search(_letters(name))]
 
 
@@ -83,18 +83,18 @@ def _unset_parameters(function: FunctionType) -> list[str]:
     # Runs no code of the watched program.
     code, defaults = function.__code__, function.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
-    # Paired from the end, as the defaults are those of the last parameters; a program may set more than there are.
-    values = dict(reversed(list(zip(positional[::-1], defaults[::-1], strict=False))))
-    values |= function.__kwdefaults__ or {}
-    return [name for name, value in values.items() if value is None or (type(value) is int and value <= 0)]
+    # Paired from the end, as defaults belong to the last parameters; a program may have set more than there are.
+    pairs_from_end = list(zip(positional[::-1], defaults[::-1], strict=False))
+    default_by_name = dict(reversed(pairs_from_end)) | (function.__kwdefaults__ or {})
+    return [name for name, value in default_by_name.items() if value is None or (type(value) is int and value <= 0)]
 
 
 def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
     """Return whether a number bounds a container, by its name: `maxsize` in the same object, or "max_item" for `items`.
 
     Args:
-        letters: name of the number, as `_letters` returns it.
-        stem: name of the container, also so, without a plural s.
+        letters: name of the number in small letters without underscores: "maxitem".
+        stem: name of the container in small letters without underscores and without a plural s: "item".
         is_attribute: whether the number is an attribute of an object, and not a global.
     """
     bounds_object = is_attribute and letters in _PLAIN_NAMES
@@ -103,16 +103,17 @@ def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
 
 
 def _find_namespace(census: Census, holding: Holding) -> tuple[Iterable[tuple[str, Any]], str, bool]:
-    """Return the namespace of a container, as pairs of name and value; its name there; and whether it is an attribute.
+    """Return the names and values beside a container, its own name, and whether it is an attribute.
 
-    The namespace is empty if the container has no name, such as an item of another container.
+    Beside a global lie the globals of its module, and beside an attribute those of the same object and its classes. A
+    container without a name, such as an item of another container, has nothing beside it.
     """
     if holding.parent is None:  # a global: `module.NAME`
         module, _, name = holding.path.rpartition(".")
         return named_entries(module_namespace(module) or {}), name, False
     hop = holding.path.removeprefix(holding.parent)
     holder = census.containers.get(holding.parent)
-    # Only an attribute has a name: not an item (`[key]`), nor a part that the walk names itself (`.<...>`).
+    # Only an attribute has a name: not an item (`[key]`), nor a part that only the census names (`.<...>`).
     if not hop.startswith(".") or hop.startswith(".<") or holder is None:
         return (), "", False
     return _iterate_attributes(holder), hop[1:], True

@@ -1,7 +1,8 @@
 """Evidence, the facts of one cause of growth, and the functions that make it from containers, garbage and readings.
 
-Each fact is written once, by the code that found it out; `judge` weighs the facts and makes the finding. All functions
-here are pure.
+Each fact is written once, by the code that found it out; `judge` weighs the facts and makes the finding. An owner is
+the container that grows, by its path; a drift is a lasting rise, as a slope in bytes per step. All functions here are
+pure.
 """
 
 from dataclasses import dataclass
@@ -193,12 +194,13 @@ class Evidence:
 
     @property
     def has_proof(self) -> bool:
-        """Whether a line is known, or Python objects, mapped or freed bytes were measured; else it is a remainder."""
-        return (self.made_at or self.native_line) is not None or not self.wants_native_line
+        """Whether the cause is more than a remainder: it has a line, or its bytes were measured in objects or pages."""
+        has_line = self.made_at is not None or self.native_line is not None
+        return has_line or not self.wants_native_line
 
     @property
     def wants_native_line(self) -> bool:
-        """Whether the line that runs while memory rises is wanted, as no Python object has the bytes."""
+        """Whether no Python object has the bytes, so that the line that runs while memory rises is to be found."""
         return self.outside or self.verdict == "native"
 
 
@@ -208,21 +210,21 @@ def owner_evidence(
     """Return the evidence on a container that grew.
 
     Args:
-        owner: the container, as two censuses saw it.
+        owner: the container, as two censuses (snapshots of all containers) saw it.
         steps: steps between the two censuses.
         growth: growth of the process.
-        drift: slope of the memory in which the container lies; the bounds of the container's rate are as far away in
-            proportion.
+        drift: slope of the memory in which the container lies. It gives the width of the interval: the bounds of the
+            container's rate are as far away, in proportion, as those of this slope.
         made_at: the line that made its newest contents; None if it is not known.
     """
-    rate, holding, items = owner.bytes_grown / steps, owner.holding, owner.contents.leaves
+    rate, holding, newest_items = owner.bytes_grown / steps, owner.holding, owner.contents.leaves
     verdict = _container_verdict(owner)
     plateau_bytes = plateau_step = None
-    # A bounded container that leaks is full: its items themselves grow, and no end of that is known.
+    # The plateau is where a bounded container is full. One that leaks is full: its items grow, without a known end.
     if holding.capacity is not None and verdict != "leak":
         plateau_bytes = owner.item_bytes * holding.capacity
         items_per_step = (holding.length - owner.length_before) / steps
-        if items_per_step > 0:  # else the step is not known
+        if items_per_step > 0:  # else the step at which it is full is not known
             plateau_step = growth.step + ceil((holding.capacity - holding.length) / items_per_step)
     bound_text = ""
     if verdict == "cache":
@@ -243,12 +245,16 @@ def owner_evidence(
         advice=_owner_advice(verdict, owner),
         redundancy=owner.redundancy,
         outside=owner.outside_python,
-        holds_classes=bool(items) and all(map(is_class, items)) and not owner.rule_advice,
+        holds_classes=bool(newest_items) and all(map(is_class, newest_items)) and not owner.rule_advice,
     )
 
 
 def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
-    """Return the advice for a container: by its content if that suffices, else by its library's rule or its kind."""
+    """Return the advice for a container, by the most particular of its facts that has an advice.
+
+    In this order: calls that wait, autograd graphs, a rule for its library, views, resources of the system, calls of
+    its library, its kind, its verdict.
+    """
     if owner.calls > 1 and verdict == "leak":  # a variable of several calls that wait at the same time
         return WAITING_ADVICE
     kind, contents = owner.holding.kind, owner.contents
@@ -256,14 +262,14 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
         # A graph that is itself the owner hangs on a variable, which carries it from step to step.
         name = owner.code_name.text if kind == "graph" else ""
         return CARRIED_ADVICE.format(name=name) if name else GRAPH_ADVICE
-    # A container that is filling needs no call that empties it.
-    if owner.rule_advice and verdict != "filling":
+    needs_emptying = verdict != "filling"  # a container that is filling stops by itself
+    if owner.rule_advice and needs_emptying:
         return owner.rule_advice
-    if contents.has_base:
+    if contents.has_base:  # the items are views of larger arrays
         return BASE_ADVICE
     if contents.resource and verdict in {"leak", "mapped"}:
         return resource_advice(contents.resource, owner.resource_item, kind, owner.container, owner.code_name)
-    table_advice = owner.table.advice if owner.table is not None and verdict != "filling" else None
+    table_advice = owner.table.advice if owner.table is not None and needs_emptying else None
     return table_advice or _kind_advice(verdict, owner) or VERDICTS[verdict].advice
 
 
@@ -282,9 +288,10 @@ def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
-    """Return the verdict: `backlog` for a queue, `filling` for a bounded container that was not full.
+    """Return the verdict on a container that grew.
 
-    Else it is `mapped` for pages of files, `cache` or `leak`.
+    It is `backlog` for a queue, `filling` for a bounded container that was not full at the earlier census, `mapped` if
+    the items are pages of files, `cache` for a cache, and else `leak`.
     """
     kind, capacity = owner.holding.kind, owner.holding.capacity
     if kind == "queue":
@@ -298,7 +305,15 @@ def _container_verdict(owner: "Owner") -> VerdictName:
 
 
 def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drift: Slope, growth: Growth) -> Evidence:
-    """Return the evidence on state that the program declares, by its name: it is being filled, or outgrows its plan."""
+    """Return the evidence on a leaf of the state that the program declares: it is being filled, or outgrows its plan.
+
+    Args:
+        path: name of the leaf, such as `replay.rows`.
+        held_bytes: resident bytes of the leaf now.
+        planned_bytes: its bytes when it is full; None if the program gave no plan.
+        drift: slope of its bytes.
+        growth: growth of the process.
+    """
     share = growth_share(drift.per_step, growth)
     if planned_bytes is None or held_bytes >= planned_bytes:
         plan_text = (
@@ -318,14 +333,20 @@ def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drif
 
 
 def unowned_evidence(verdict: VerdictName, drift: Slope, growth: Growth) -> Evidence:
-    """Return the evidence on growth that no Python object holds: `retention`, `mapped` or `native`."""
+    """Return the evidence on growth that no Python object holds.
+
+    Args:
+        verdict: `retention` (freed bytes that the allocator keeps), `mapped` (pages of files) or `native` (the rest).
+        drift: slope of these bytes.
+        growth: growth of the process.
+    """
     owner, content = UNOWNED_KINDS[verdict]
     share = growth_share(drift.per_step, growth)
     return Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=content)
 
 
 def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float) -> Evidence:
-    """Return the evidence on objects in cycles that wait for the collector.
+    """Return the evidence on cyclic garbage: objects in reference cycles that wait for the garbage collector.
 
     Args:
         garbage: objects that a collection would free.
@@ -351,16 +372,21 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
 
 
 def _break_cycle_advice(cycle: tuple[str, ...]) -> str:
-    """Return the end of the advice on garbage, which names the attributes on its cycle if these are few enough."""
-    names = " or ".join(f"`{words}`" for words in cycle)
-    holders_phrase = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
-    return f"better, break the cycle: let {holders_phrase} a `weakref.ref(...)`."
+    """Return the end of the advice on garbage, such as "let `Trainer.model` hold a `weakref.ref(...)`".
+
+    Args:
+        cycle: class and attribute of each hop of the cycle; not named if there are none, or too many.
+    """
+    names = " or ".join(f"`{hop}`" for hop in cycle)
+    clause = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
+    return f"better, break the cycle: let {clause} a `weakref.ref(...)`."
 
 
 def phase_evidence(phase: str, slowdown: "Slowdown") -> Evidence:
-    """Return the evidence on a phase of the program whose steps become slower and slower."""
-    no_growth = Slope(per_step=0.0, low=0.0, high=0.0)
-    steps_before, steps_now = 1 / slowdown.before, 1 / slowdown.now  # per CPU second
+    """Return the evidence on a phase of the program whose steps take more and more CPU time."""
+    no_growth = Slope(per_step=0.0, low=0.0, high=0.0)  # a slowdown has no bytes
+    # `slowdown` has CPU seconds per step; the sentence has steps per CPU second.
+    steps_before, steps_now = 1 / slowdown.before, 1 / slowdown.now
     fewer_share = 1 - slowdown.before / slowdown.now
     comparison = f"{fewer_share:.0%} fewer than before ({_steps_per_second_text(steps_before)})"
     sentence = f"{phase} does {_steps_per_second_text(steps_now)} steps per CPU second, {comparison}"
@@ -368,20 +394,21 @@ def phase_evidence(phase: str, slowdown: "Slowdown") -> Evidence:
 
 
 def _steps_per_second_text(steps: float) -> str:
-    """Steps per CPU second in words: `1,234`, `12.3`."""
+    """Return a number of steps per CPU second as text: "1,234", or with three digits "12.3"."""
     return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004  (three digits)
 
 
 def growth_share(rate: float, growth: Growth) -> float:
-    """Share of a rate, in bytes per step, in the growth of the process, at most 1; 1 if the process does not grow."""
+    """Return the share of a rate, in bytes per step, in the growth of the process: at most 1, and 1 without growth."""
     # At most 1, as the rates of owners are estimates, and may exceed the whole growth a little.
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
 def _scaled_interval(rate: float, drift: Slope) -> Slope:
-    """Return the slope with this rate, and with bounds as far away, in proportion, as those of `drift`.
+    """Return a slope of `rate` bytes per step, whose bounds are as far away, in proportion, as those of `drift`.
 
-    If `drift` does not rise, the bounds are the rate itself.
+    For a drift of 10 between 8 and 13, a rate of 5 gets the bounds 4 and 6.5. If `drift` does not rise, both bounds are
+    the rate itself.
     """
     if drift.per_step <= 0:
         return Slope(per_step=rate, low=rate, high=rate)

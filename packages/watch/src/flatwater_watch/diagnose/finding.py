@@ -84,9 +84,9 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits, the same when the program is run again, or edited elsewhere.
+        """An id of twelve hexadecimal digits, which stays when the program is run again, or edited elsewhere.
 
-        They are a hash of verdict, owner, file and function, without indexes, lines and sizes.
+        It is a hash of verdict, owner, file and function, without indexes, lines and sizes.
         """
         site = "" if self.made_at is None else f"{file_name(self.made_at.file)}:{self.made_at.function}"
         digest: str = _sha256(f"{self.verdict}\n{self.owner}\n{site}".encode()).hexdigest()
@@ -109,29 +109,27 @@ class Finding:
         """
         site_fields = record["made_at"]
         low, high = record["interval"]
-        # The fingerprint follows from the other fields.
-        fields = {name: value for name, value in record.items() if name != "fingerprint"}
-        # Earlier versions wrote no parts.
-        typed_values = {
+        fields = {name: value for name, value in record.items() if name != "fingerprint"}  # which is a property
+        # JSON has lists and dicts for tuples and dataclasses.
+        converted_values = {
             "holders": tuple(record["holders"]),
             "interval": (low, high),
-            "parts": tuple(record.get("parts", ())),
+            "parts": tuple(record.get("parts", ())),  # earlier versions wrote none
+            "made_at": None if site_fields is None else AllocationSite(**site_fields),
         }
-        finding = cls(
-            **fields | typed_values | {"made_at": None if site_fields is None else AllocationSite(**site_fields)}
-        )
+        finding = cls(**fields | converted_values)
         _check_values(finding)
         return finding
 
     @property
     def has_date(self) -> bool:
-        """Whether the time of the limit is known: the bounds of the rate are near enough to each other."""
+        """Whether the time of the limit is certain enough to be shown: the bounds of the rate are near each other."""
         low, high = self.interval
         return self.limit_step is not None and low > 0 and high <= OWNING.maximum_dated_rate_ratio * low
 
     @property
     def dies_first(self) -> bool:
-        """Whether the process reaches its limit before the owner is full."""
+        """Whether the process reaches its memory limit before the owner is full; False for an owner without a bound."""
         if self.limit_step is None or self.plateau_bytes is None:
             return False
         return self.plateau_step is None or self.limit_step < self.plateau_step
@@ -164,7 +162,7 @@ def _check_values(finding: Finding) -> None:
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, largest share of the growth first; `retention` (freed memory that is kept) is last.
 
-    Retention often follows from the other findings, as the free blocks lie between objects that stay.
+    Retention is often a consequence of the other findings, as the free blocks lie between objects that stay.
     """
     return sorted(
         findings, key=lambda finding: (finding.verdict == "retention", -finding.share, -finding.bytes_per_step)

@@ -28,12 +28,15 @@ def finding_lines(finding: Finding) -> list[str]:
 
 
 def lines_below_brief(finding: Finding) -> list[str]:
-    """Return the lines of `finding_lines` without the instruction, which `brief_text` above them has."""
+    """Return the lines of `finding_lines` without the one with the instruction (label "do").
+
+    They are shown below `brief_text`, which has the instruction already.
+    """
     return _lines(finding, [(label, text) for label, text in _labelled_texts(finding) if label != "do"])
 
 
 def _lines(finding: Finding, labelled_texts: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the lines on a finding: its first sentence, then the texts with their labels."""
+    """Return the lines on a finding: a sentence with its verdict and rate, then each (label, text)."""
     lines = wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
     for label, text in labelled_texts:
         lines += wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
@@ -41,13 +44,13 @@ def _lines(finding: Finding, labelled_texts: Sequence[tuple[str, str]]) -> list[
 
 
 def brief_text(finding: Finding) -> str:
-    """Return two sentences to act on: what grows and at which line, and the instruction of the advice."""
+    """Return a finding in two sentences: what grows at which line, and what to do."""
     return f"{growth_statement(finding)}. {split_advice(finding.advice)[0]}"
 
 
 def growth_statement(finding: Finding) -> str:
-    """Return what grows and at which line, without a full stop; the content alone for a slowdown."""
-    if not VERDICTS[finding.verdict].is_of_bytes:
+    """Return a clause such as "train.HISTORY grows at train.py:12"; for a slowdown, the sentence on its phase."""
+    if not VERDICTS[finding.verdict].is_of_bytes:  # a slowdown
         return finding.what
     site = finding.made_at
     place = "" if site is None else f" at {file_name(site.file)}:{site.line}"
@@ -55,20 +58,22 @@ def growth_statement(finding: Finding) -> str:
 
 
 def split_advice(advice: str) -> tuple[str, str]:
-    """Return the first sentence of the advice, the instruction, and the others, which are facts and may be empty.
+    """Return the first sentence of the advice, which is the instruction, and the rest, which is facts and may be empty.
 
     A full stop within backticks, as in `open(..., stream=True)`, ends no sentence.
     """
-    # The second sentence starts behind a full stop and a blank with as many closed as opened backticks before them;
-    # beyond the text if there is a single sentence.
+    # A sentence starts behind each full stop with a blank before which all backticks are closed.
     starts = (match.end() for match in re.finditer(r"\. ", advice))
     second_start = next((start for start in starts if advice.count("`", 0, start) % 2 == 0), len(advice) + 1)
     return advice[: second_start - 1], advice[second_start:]
 
 
 def _owner_words(finding: Finding) -> str:
-    """Return the owner; "agent.rows of learn()" for the path "learn() in train.py: agent.rows" of a local variable."""
-    # Only the path of a local variable has a colon with a blank: `function() in file.py: name`.
+    """Return the owner of a finding in words: "train.HISTORY", or "agent.rows of learn()" for a local variable.
+
+    The path of a local variable is "learn() in train.py: agent.rows"; its file is left out if the finding's line, which
+    is printed behind, has the same file.
+    """
     place, is_local, name = finding.owner.rpartition(": ")
     function, _, file = place.rpartition(" in ")
     if not (is_local and function):
@@ -78,35 +83,39 @@ def _owner_words(finding: Finding) -> str:
 
 
 def _inside_words(finding: Finding) -> str:
-    """Return the words before an owner whose memory lies outside of Python, and which is an object of the program."""
+    """Return "memory inside " for native memory that an object of the program keeps; for all others, empty."""
     return "memory inside " if finding.verdict == "native" and finding.holders else ""
 
 
 def _rate_sentence(finding: Finding) -> str:
-    """Return the owner with its rate and share of the growth, without a full stop; the content alone for a slowdown."""
-    if not VERDICTS[finding.verdict].is_of_bytes:
+    """Return a clause such as "train.HISTORY grows by 2 MiB a round, 80% of the growth".
+
+    For a slowdown it is the sentence on its phase.
+    """
+    if not VERDICTS[finding.verdict].is_of_bytes:  # a slowdown
         return finding.what
     rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}, {finding.share:.0%} of the growth"
     return f"{subject_and_verb(finding)} by {rate}"
 
 
 def subject_and_verb(finding: Finding) -> str:
-    """Subject and verb: `train.HISTORY grows`, `atexit's callbacks grow`."""
+    """Return the owner and its verb: "train.HISTORY grows", "atexit's callbacks grow"."""
     return f"{_inside_words(finding)}{finding.owner} {verb_form(finding, 'grows', 'grow')}"
 
 
 def verb_form(finding: Finding, singular: str, plural: str) -> str:
-    """Return the verb form for the owner: `plural` if the owner is a plural, such as `atexit's callbacks`."""
+    """Return the form of a verb that agrees with the owner: `plural` for an owner such as "atexit's callbacks"."""
     return plural if _PLURAL_OWNERS.fullmatch(finding.owner) else singular
 
 
 def _unit_with_article(finding: Finding) -> str:
-    """Return the unit with its article: `a round`, `an episode`."""
-    return f"{'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
+    """Return the unit with its article: "a round", "an episode"."""
+    article = "an" if finding.unit[0] in "aeiou" else "a"
+    return f"{article} {finding.unit}"
 
 
 def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
-    """Return the known facts as pairs of a label, of at most 7 letters, and a text, in the order of the lines."""
+    """Return the known facts as (label, text), in the order in which they are printed: ("made at", "train.py:12")."""
     texts = []
     if finding.holders:
         texts.append(("held by", " → ".join(finding.holders)))
@@ -119,11 +128,17 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
     if finding.redundancy is not None:
         texts.append(("note", finding.redundancy))
     instruction, facts = split_advice(finding.advice)
-    return [*texts, ("do", instruction), *([("why", facts)] if facts else [])]
+    texts.append(("do", instruction))
+    if facts:
+        texts.append(("why", facts))
+    return texts
 
 
 def growth_end(finding: Finding) -> str:
-    """Return words on when the growth ends: full, and the memory limit, the earlier first; empty for a slowdown."""
+    """Return clauses on when the owner is full and when memory reaches its limit, the earlier first.
+
+    As in "full with 2 GiB at round 900; the limit of 8 GiB is not reached". Empty for a slowdown.
+    """
     if not VERDICTS[finding.verdict].is_of_bytes:
         return ""
     if finding.verdict == "mapped":
@@ -140,21 +155,19 @@ def growth_end(finding: Finding) -> str:
 
 
 def _limit_phrase(finding: Finding) -> str:
-    """Return the end of a sentence on the limit: not reached, or reached at a step and, if it is known, at a time."""
+    """Return the end of "the limit of 8 GiB is …": "not reached", or "reached" with a step and, if known, a time."""
     if finding.limit_step is None:
         return "not reached"
     if not finding.has_date:
         return f"reached if it goes on; when, cannot be told from rates so far apart as these {finding.unit}s have"
-    time_phrase = f"{finding.unit} {two_digits(finding.limit_step)}"
-    return (
-        f"reached {clock_words(finding.limit_time)}, at {time_phrase}"
-        if finding.limit_time is not None
-        else f"reached at {time_phrase}"
-    )
+    step_phrase = f"{finding.unit} {two_digits(finding.limit_step)}"
+    if finding.limit_time is None:
+        return f"reached at {step_phrase}"
+    return f"reached {clock_words(finding.limit_time)}, at {step_phrase}"
 
 
 def headline(finding: Finding) -> str:
-    """Return the owner and its rate in one sentence, without its full stop."""
+    """Return the verdict's sentence with owner and rate, without its full stop: "CACHE grows by 2 MiB a round…"."""
     rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}"
     return VERDICTS[finding.verdict].headline.format(
         owner=finding.owner,
@@ -171,8 +184,10 @@ def wrap_text(first: str, text: str, indent: str) -> list[str]:
 
     Links and short code in backticks stay in one line, as a part of them is of no use.
     """
+    # No line is broken at a hard space.
+    text_with_whole_code = _CODE.sub(lambda code: code[0].replace(" ", _HARD_SPACE), text)
     lines = textwrap.wrap(
-        _CODE.sub(lambda code: code[0].replace(" ", _HARD_SPACE), text),
+        text_with_whole_code,
         WIDTH,
         initial_indent=first,
         subsequent_indent=indent,

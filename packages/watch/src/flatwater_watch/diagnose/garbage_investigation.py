@@ -1,7 +1,11 @@
-"""Cyclic garbage as a cause of growth: the searches of one investigation, and the wait for traced garbage."""
+"""Cyclic garbage as a cause of growth: the searches of one investigation, and the wait for traced garbage.
+
+A case is one `Investigation` of rising memory. A search runs in a fork of the process, and its result is taken at a
+later reading. A trace records the lines at which memory is allocated, so that a later search can look up the line of
+the garbage.
+"""
 
 import gc
-from contextlib import suppress
 from math import inf
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, garbage_evidence, growth_share
@@ -16,10 +20,9 @@ from flatwater_watch.thresholds import CASE
 
 
 def wants_garbage(case: Investigation) -> bool:
-    """Return whether the next trace is to find the line that makes garbage, as this is the main or suspected cause.
+    """Return whether a trace should look for the line that makes garbage: garbage is the main or suspected cause.
 
-    A trace is wanted as soon as a search finds enough garbage for the growth, as a collection may free it before the
-    growth is proven.
+    Suspected garbage is enough, as a collection may free it before its growth is proven.
     """
     if GARBAGE_OWNER in case.lines:  # the line is known
         return False
@@ -29,32 +32,46 @@ def wants_garbage(case: Investigation) -> bool:
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer) -> bool:
-    """Count a traced reading; return whether the trace must go on, as the traced objects may contain no garbage yet.
+    """Count a reading under the trace; return whether the trace must go on, as no traced object may be garbage yet.
 
-    The program usually still holds the objects that it made last. So the wait lasts until the traced objects have the
-    bytes of two pieces of the garbage, and of one more at each further try; but not for long, as tracing is slow.
+    The program usually still holds the objects that it made last. So the trace goes on until the traced objects have as
+    many bytes as two objects of the garbage, and as one more at each further try. It lasts at least
+    `CASE.minimum_garbage_readings`, and at most `CASE.maximum_idle_traced_readings`, as tracing is slow.
     """
     if not wants_garbage(case):
         return False
     case.garbage_line_readings += 1
+    if case.garbage_line_readings < CASE.minimum_garbage_readings:
+        return True
     wanted_bytes = (1 + case.trace_tries) * case.bytes_per_garbage_object
     may_wait = case.garbage_line_readings < CASE.maximum_idle_traced_readings
-    return case.garbage_line_readings < CASE.minimum_garbage_readings or (tracer.live_bytes < wanted_bytes and may_wait)
+    return may_wait and tracer.live_bytes < wanted_bytes
 
 
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer, step: int) -> bool:
     """Begin a search for cyclic garbage in a fork, unless one is under way; return whether one is under way now.
 
     None begins if an earlier search of this case found too little garbage, or if there is no memory for a fork.
+
+    Args:
+        case: investigation of the search.
+        roots: choice of roots, which decides whose classes are the user's.
+        tracer: tracer, whose records are used if it runs.
+        step: step of the latest reading.
     """
-    if case.garbage_search is None and not case.too_little_garbage:
-        running_tracer = tracer if tracer.running else None
-        # Objects that were frozen before the case are no growth of it.
-        has_frozen_more = gc.get_freeze_count() > case.frozen_count
-        with suppress(OSError):  # no memory for a fork
-            case.garbage_search = GarbageSearch(roots, running_tracer, unfreezes=has_frozen_more)
-            case.search_step = step
-    return case.garbage_search is not None
+    if case.garbage_search is not None:
+        return True
+    if case.too_little_garbage:
+        return False
+    running_tracer = tracer if tracer.running else None
+    # Objects that `gc.freeze` hid before the case began are no growth of it.
+    has_frozen_more = gc.get_freeze_count() > case.frozen_count
+    try:
+        case.garbage_search = GarbageSearch(roots, running_tracer, unfreezes=has_frozen_more)
+    except OSError:  # no memory for a fork
+        return False
+    case.search_step = step
+    return True
 
 
 def stop_search_(case: Investigation) -> None:
@@ -67,22 +84,23 @@ def stop_search_(case: Investigation) -> None:
 def finish_search_(
     case: Investigation, history: ReadingHistory, slope: Slope, growth: Growth, minimum: float
 ) -> list[Evidence]:
-    """Take the result of a search that has ended; return evidence if garbage is enough for the growth, and grows.
+    """Take the result of a search that has ended; return the evidence on garbage if it is the cause of the growth.
 
-    Some garbage waits in any program, so a single search proves nothing. Later searches compare with the least garbage
-    that a search has seen, as a collection may come between two searches. The list has one item, or none.
+    Garbage is the cause if there is enough of it, and more than at an earlier search: some waits in any program. The
+    list has one item, or none.
 
     Args:
         case: investigation of the search, in which the result is recorded.
         history: readings, which show whether a collection freed memory since the case began.
         slope: slope of the memory that no container explains, in bytes per step.
         growth: growth of the process.
-        minimum: bytes of a material fall.
+        minimum: minimum bytes of a fall of memory that counts.
     """
     search, case.garbage_search = case.garbage_search, None
     garbage = None if search is None else search.garbage()
-    # The fork keeps the objects as they were when it began, so it sees no garbage of the steps since the search began.
-    steps_seen = slope.span - (growth.step - case.search_step)
+    # The fork keeps the objects as they were when it began, so it misses the garbage of the steps since then.
+    steps_missed = growth.step - case.search_step
+    steps_seen = slope.span - steps_missed
     if garbage is not None and steps_seen <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
     minimum_rate = CASE.minimum_garbage_share * slope.per_step
@@ -101,10 +119,11 @@ def finish_search_(
 def _grows_beyond_backlog_(
     case: Investigation, garbage: Garbage, history: ReadingHistory, minimum_rate: float, *, memory_fell: bool
 ) -> bool:
-    """Return whether garbage grew since the search that saw the least, and is no ordinary backlog of the collector.
+    """Return whether garbage grew since the search that saw the least of it, and is no ordinary backlog.
 
-    False at the first search, and at one that sees less: it is recorded as the least. Garbage that does not grow is
-    dropped as a suspect, unless it is an ordinary backlog or memory fell: both may hide growth.
+    The search with the least is the one to compare with, as a collection may come between two searches. So a first
+    search, or one that sees less, is recorded, and the result is False. Garbage that does not grow is no longer
+    suspected, unless it is an ordinary backlog or memory fell: both may hide growth.
 
     Args:
         case: investigation of the search.
@@ -125,7 +144,7 @@ def _grows_beyond_backlog_(
 
 
 def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
-    """Record garbage that is large enough to explain the growth, with its line, and set up the trace that seeks it."""
+    """Record garbage that is enough for the growth, with its line, and set what a trace for its line needs to know."""
     if garbage.is_suspect:
         case.suspected_garbage = garbage
     if garbage.made_at is not None:
@@ -136,20 +155,31 @@ def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
 
 
 def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_bytes: float, steps: int) -> Evidence:
-    """Return the evidence that garbage is the cause of growth, as a program ends."""
-    # Garbage that came late only has a higher rate than its mean over all steps.
+    """Return the evidence that garbage is the cause of growth, as a program ends.
+
+    Args:
+        garbage: garbage that was found at the end.
+        history: readings.
+        open_bytes: bytes of growth without another cause.
+        steps: steps in which these bytes came.
+    """
+    # The recent rate is higher than the mean over all steps if the garbage came late.
     rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)
     drift = Slope(per_step=rate, low=rate, high=rate)  # at the end no bounds are known
     return garbage_evidence(garbage, rate, drift, share=min(1.0, garbage.bytes / open_bytes))
 
 
 def search_garbage_at_end_(lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer, step: int) -> Garbage | None:
-    """Search for garbage at the end of the watch; return None if there is none, or if the search takes too long.
+    """Search for garbage at the end of the watch, and wait for it; None if there is none, or if it takes too long.
 
-    The line of the garbage is added to `lines` if it is found.
+    Args:
+        lines: allocating lines by owner; that of the garbage is added if the tracer knows it.
+        roots: choice of roots, which decides whose classes are the user's.
+        tracer: tracer, whose records are used if it runs.
+        step: step of the latest reading.
     """
-    # A case of its own, with nothing from earlier searches. Its count of frozen objects is 0, so that any objects that
-    # the program has frozen may be garbage as well.
+    # A case of its own, with nothing from earlier searches. Its count of frozen objects is 0, so that all objects that
+    # the program has frozen are searched as well.
     search_case = Investigation(lines)
     start_search_(search_case, roots, tracer, step)  # sets `garbage_search`, if the process can be forked
     search = search_case.garbage_search

@@ -19,16 +19,22 @@ BREAK_ADVICE = (
 
 
 def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
-    """Return whether the growth is garbage: a full collection frees many bytes, and most of what came between two."""
-    # Much more has come since the last collection than between two: collections have stopped, or free too little.
-    if sawtooth is None or sawtooth.bytes_since > COLLECTING.maximum_wait_ratio * sawtooth.rise:
+    """Return whether the growth is garbage: a full collection frees many bytes, and most of what came between two.
+
+    Args:
+        sawtooth: sawtooth of the process; None if no full collection was seen.
+    """
+    if sawtooth is None:
+        return False
+    # If much more has come since the last collection than between two, collections have stopped, or free too little.
+    if sawtooth.bytes_since > COLLECTING.maximum_wait_ratio * sawtooth.rise:
         return False
     minimum_bytes = max(DRIFT.least_bytes, COLLECTING.least_share * sawtooth.bytes_before)
     return sawtooth.freed >= max(minimum_bytes, COLLECTING.minimum_freed_share * sawtooth.rise)
 
 
 def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
-    """Return whether collections free most garbage while it is still small, as they do in any program.
+    """Return whether the garbage of a process is no cause of growth, as collections free it while it is still small.
 
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
@@ -42,7 +48,12 @@ def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
 
 
 def gc_sawtooth_evidence(rate: Slope, *, collector_is_on: bool) -> Evidence:
-    """Return the evidence on garbage that collections free, without its classes, as no fork has searched for it."""
+    """Return the evidence on garbage that is known only by what collections free, so that its classes are unknown.
+
+    Args:
+        rate: bytes of garbage per step.
+        collector_is_on: whether Python's collector runs by itself.
+    """
     advice = (RARE_COLLECTION_ADVICE if collector_is_on else COLLECTOR_OFF_ADVICE) + BREAK_ADVICE
     return Evidence(verdict="leak", owner=GARBAGE_OWNER, drift=rate, what=NAMELESS_GARBAGE, advice=advice)
 
@@ -52,22 +63,24 @@ def gc_amounts_text(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
 
     Args:
         sawtooth: sawtooth of the process.
-        per_second: units of the user per second.
-        unit: name of the unit, such as `step`.
+        per_second: units per second.
+        unit: name of the unit, such as `step`, by which the user counts.
     """
     return "" if sawtooth.freed < DRIFT.least_bytes else f"; {_collection_clause(sawtooth, per_second, unit)}"
 
 
 def _collection_clause(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
-    """Return a clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
+    """Return a clause such as "each full collection frees about 130 MiB; the next comes about 40 steps later"."""
     opening = f"each full collection frees about {_two_digits(sawtooth.freed)}"
     units_apart = float(f"{sawtooth.seconds * per_second:.2g}")  # to two digits, as the time varies
     if units_apart < 1:
         return f"{opening}; several come in one {unit}"
-    return f"{opening}; the next comes about {units_apart:.4g} {unit if units_apart == 1 else unit_plural(unit)} later"
+    unit_words = unit if units_apart == 1 else unit_plural(unit)
+    return f"{opening}; the next comes about {units_apart:.4g} {unit_words} later"
 
 
 def _two_digits(size: float) -> str:
-    """Bytes in words, rounded to two digits: `136000000` as `130 MiB`."""
+    """Return bytes in words, rounded to two digits: "130 MiB" for 136,000,000."""
     number, unit = short_bytes(size).split()
-    return f"{float(f'{float(number):.2g}'):.4g} {unit}"
+    rounded = float(f"{float(number):.2g}")
+    return f"{rounded:.4g} {unit}"

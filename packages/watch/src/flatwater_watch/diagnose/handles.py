@@ -43,7 +43,7 @@ _POINTER_NAME = re.compile("ptr|pointer|handle|address", re.IGNORECASE)
 
 
 class _Candidate(NamedTuple):
-    """A container with handles below its new items."""
+    """A container whose new items have handles: small Python objects with memory of a C library behind them."""
 
     path: str
     new_items: int
@@ -55,7 +55,9 @@ class _Candidate(NamedTuple):
 
 
 def find_handles(earlier_census: Census, later_census: Census, missing_bytes: float) -> list[Owner]:
-    """Find the container whose new items have handles, and so may own the missing bytes; return one owner or none.
+    """Return the container whose new items have handles, as it may own the missing bytes: a list of one, or none.
+
+    A handle is a small Python object that keeps memory of a C library alive.
 
     Args:
         earlier_census: earlier census, with or without its containers.
@@ -63,12 +65,12 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
         missing_bytes: bytes that came between the censuses, and that no container explains; they are divided over
             the new items.
     """
-    tries = (_find_candidate(earlier_census, later_census, path) for path in later_census.holdings)
-    candidates = [candidate for candidate in tries if candidate is not None]
+    candidates_by_path = (_find_candidate(earlier_census, later_census, path) for path in later_census.holdings)
+    candidates = [candidate for candidate in candidates_by_path if candidate is not None]
     if not candidates:
         return []
-    # The container with the most new items that have a handle. Parents come first, so `max` takes the outermost of
-    # several containers that hold the same handles.
+    # The one with the most new items that have a handle. Parents come first in a census, so that `max` takes the
+    # outermost of several containers that hold the same handles.
     best_candidate = max(candidates, key=lambda candidate: min(candidate.handles_per_item, 1.0) * candidate.new_items)
     handle_bytes = missing_bytes / best_candidate.new_items
     if handle_bytes < HANDLES.least_bytes:  # too little for memory of a C library
@@ -76,7 +78,7 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
     path = best_candidate.path
     holding = later_census.holdings[path]
     owner = describe_owner(earlier_census.holdings[path], later_census, path, missing_bytes, UserCode())
-    item_count = holding.length * holding.instances
+    item_count = holding.length * holding.instances  # of all containers on the path
     item_words, handle_class = owner.holders[-1], type(best_candidate.handles[-1])  # the last holder is an item
     contents = replace(
         owner.contents,
@@ -89,27 +91,35 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
 
 
 def _describe_items(count: int, item: str, handle_class: type, handle_bytes: float) -> str:
-    """Return items in words: `30 × Client, each with its SSLContext, and about 1 MiB outside of Python with each`."""
+    """Return items in words: "30 × Client, each with its SSLContext, and about 1 MiB outside of Python with each".
+
+    Args:
+        count: number of items.
+        item: item in words, such as "Client".
+        handle_class: class of the handles, such as `SSLContext`, which hold the memory of C.
+        handle_bytes: bytes behind each handle.
+    """
     handle_name = class_name(handle_class)
-    # The handle goes without saying if the item itself is one. Classes of ctypes have names that say nothing.
-    item_is_handle = item == handle_name or full_name(handle_class)[0] == "ctypes"
-    items_text = f"{count} × {item}" if item_is_handle else f"{count} × {item}, each with its {handle_name}"
+    items_text = f"{count} × {item}"
+    # Not if the item itself is the handle; and classes of ctypes have names that say nothing.
+    if item != handle_name and full_name(handle_class)[0] != "ctypes":
+        items_text += f", each with its {handle_name}"
     place = "" if handle_class is Callback else "outside of Python "  # a callback may keep Python objects
     return f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
 
 
 def nested_handles(items: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the first handle below each item, without callbacks of C code, which no line of a program made."""
+    """Return the first handle (object with memory of a C library) below each item, if a line of the program made it."""
     return _without_callbacks(_first_handles(items))
 
 
 def _without_callbacks(handles: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the handles that a line of a program made: all but callbacks of C code."""
+    """Return the handles without callbacks that C code keeps: these were made at no line of the program."""
     return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
 def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> _Candidate | None:
-    """Return the container on a path, if it became longer and most of its new items have a handle; else None."""
+    """Return the container on a path if it became longer and enough of its new items have a handle; else None."""
     old_holding = earlier_census.holdings.get(path)
     new_holding = later_census.holdings[path]
     if old_holding is None or new_holding.kind not in ITEM_KINDS:
@@ -130,9 +140,9 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
 
 
 def _first_handles(items: Sequence[Any]) -> list[Any]:
-    """Return the first handle below each item; none for an item that shares its handle with an earlier item."""
+    """Return the first handle below each item, breadth first; none for an item whose handle an earlier item has too."""
     handles: list[Any] = []
-    seen_ids = set[int]()
+    seen_ids = set[int]()  # of the objects below all items
     for item in items:
         walk = Walk(
             sampled_items=HANDLES.maximum_items,
@@ -149,10 +159,10 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
             opened_count += 1
             if is_handle_class(type(obj)):
                 handles.append(obj)
-                break  # one handle for each item, as the growth is divided over items
+                break  # one for each item, as the growth is divided over items
             opened_object = open_object(obj, walk)
             if any(_is_address(name, child) for name, child in opened_object.parts):
-                handles.append(obj)  # it stands for the object of C at the address
+                handles.append(obj)  # an object of Python that has the address of an object of C
                 break
             if opened_object is not OPAQUE and opened_object.kind not in {"array", "graph"}:
                 queue.extend(
@@ -167,7 +177,10 @@ def _is_address(name: str, value: Any) -> bool:
 
 
 def is_handle_class(kind: type) -> bool:
-    """Return whether a class, or one of its base classes, is made in C and may have memory that no census counts."""
+    """Return whether a class, or one of its base classes, is made in C and may have memory that no census counts.
+
+    A census is a snapshot of the program's objects with their sizes as Python knows them.
+    """
     if kind is Callback:  # stands for a function that C code keeps with its arguments, which no census sees
         return True
     has_uncounted_memory = any(made_in_c(owner) and not _is_fully_counted(owner) for owner in mro(kind))

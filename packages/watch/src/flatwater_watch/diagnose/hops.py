@@ -1,4 +1,8 @@
-"""Hops from a root to a container: the way on which a census saw it, followed again later to what lies there now."""
+"""Hops from a root to a container: the way on which a census saw it, followed again later to what lies there now.
+
+A root is a global, a local variable or a registry. A way is a root and the hops from there: ("train.AGENTS", "[*]",
+".history").
+"""
 
 from collections.abc import Sequence
 from itertools import chain, islice, pairwise
@@ -23,7 +27,7 @@ the newest items; and the maximum of those."""
 
 
 def chain_of_holdings(census: Census, path: str) -> list[Holding]:
-    """Return the holdings on the way to a path, root first: the root's, each holder's, and the path's own."""
+    """Return the census's entries for a path: that of the root, those of all objects between, and the path's own."""
     holdings = [census.holdings[path]]
     while (parent := holdings[-1].parent) is not None:
         holdings.append(census.holdings[parent])
@@ -42,22 +46,26 @@ def split_path(census: Census, path: str) -> tuple[str, ...]:
 
 
 def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
-    """Follow hops from a root, as in `Owner.hops`, to the object that lies there now; None if nothing does.
+    """Return the object that lies at the end of a way now; None if nothing does.
 
-    Where a hop matches several objects, the newest is taken. The result need not be the container that a census saw: a
-    program may copy tables when they grow, and dicts that several threads read.
+    Where a hop matches several objects, the newest is taken. The result need not be the container that a census saw
+    there: a program may have replaced it by a copy.
+
+    Args:
+        roots: choice of roots.
+        hops: root and hops: ("train.AGENTS", "[*]", ".history").
     """
     return next(iter(resolve_all_ways(roots, hops, maximum=1)), None)
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spread: bool = False) -> list[Any]:
-    """Return all containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
+    """Return the containers at the end of a way now, at most `maximum`: the newest, or any if `is_spread`.
 
     Args:
         roots: choice of roots.
-        way: root and hops, as in `Owner.hops`.
+        way: root and hops: ("train.AGENTS", "[*]", ".history") leads to the histories of all agents.
         maximum: maximum number of containers.
-        is_spread: whether containers spread evenly over all are followed instead of the newest.
+        is_spread: whether to take containers that are spread evenly over all, instead of the newest.
     """
     modules = user_modules(roots)
     root, *hops = way
@@ -73,8 +81,8 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
         maximum_objects=MAXIMUM_LEAVES,
     )
     for hop in hops:
-        if hop != CALL:  # which is no hop to follow: it only says that several calls have the root
-            # All items of each are needed to spread the choice over them.
+        if hop != CALL:  # it only says that several calls have the root, and leads nowhere
+            # To spread the choice over all items, all are needed.
             limit = MAXIMUM_SPREAD_ITEMS if is_spread else maximum
             children = [child for obj in objects for child in _follow_hop(obj, hop, limit, walk)]
             objects = children[evenly_spaced_slice(len(children), maximum)] if is_spread else children[-maximum:]
@@ -82,7 +90,14 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
 
 
 def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
-    """Return the children to which a hop leads, at most `maximum`: newest items, newest keys, or an attribute."""
+    """Return the objects to which a hop leads from `obj`, at most `maximum`.
+
+    Args:
+        obj: object with the hop.
+        hop: `[*]` for the newest items, `[key]` for the newest keys, or an attribute such as `.history`.
+        maximum: maximum number of objects.
+        walk: record of the objects that were opened.
+    """
     opened_object = open_object(obj, walk)
     if hop == ITEM:
         return newest_items(obj, opened_object.kind, maximum)
@@ -92,7 +107,7 @@ def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
 
 
 def leads_to_several(way: tuple[str, ...]) -> bool:
-    """Return whether a way may end at several containers: through any item or key, or through any of several calls."""
+    """Return whether a way may end at several containers, as one of its hops stands for any item, key or call."""
     return ITEM in way or KEY in way or CALL in way
 
 

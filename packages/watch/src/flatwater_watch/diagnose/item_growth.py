@@ -23,26 +23,27 @@ TRACEABLE_KINDS = ITEM_KINDS | BLOCK_KINDS | {"object"}
 def container_lengths(containers: Iterable[Any]) -> list[int]:
     """Return the lengths of containers, as a census counts them."""
     walk = Walk(sampled_items=1, is_user_class=lambda _: False, maximum_objects=1)  # only lengths are wanted
+    # `item_count` is negative for a container that is not builtin: this must be opened.
     counted_containers = [(container, item_count(container)) for container in containers]
-    # A negative count: the container is not builtin, and must be opened.
-    return [items if items >= 0 else open_object(container, walk).length for container, items in counted_containers]
+    return [count if count >= 0 else open_object(container, walk).length for container, count in counted_containers]
 
 
 def added_leaves(container: Any, length: int, earlier: Holding, content_class: type | None = None) -> tuple[Any, ...]:
-    """Return the leaves, such as arrays, of the items that a container has gained; empty if it has gained none.
+    """Return the main contents, such as arrays, of the items that a container has gained; empty if it gained none.
 
     Args:
-        container: container of that holding, or the container in its place now.
-        length: length of the container now.
-        earlier: holding at the earlier census.
-        content_class: class of the main content; children of an object of C have several classes, and those of this
-            class are preferred.
+        container: the container that lies on the path now.
+        length: its length now.
+        earlier: entry of the path in an earlier census.
+        content_class: class of the main content. An object of C has children of several classes; those of this class
+            are preferred.
     """
-    if earlier.kind in BLOCK_KINDS:  # a block that grows is replaced by a larger one, so all of it is new
+    if earlier.kind in BLOCK_KINDS:  # an array or text that grows is replaced by a larger one, so all of it is new
         return describe_contents(earlier, [container]).leaves
     if length <= earlier.length:
         return ()
     newest = newest_items(container, earlier.kind, min(length - earlier.length, NEWEST_ITEMS))
-    # Children of an object, and not items of a container, may be of other classes than the content.
-    preferred_items = [item for item in newest if type(item) is content_class] if earlier.kind not in ITEM_KINDS else []
+    preferred_items = []
+    if earlier.kind not in ITEM_KINDS:
+        preferred_items = [item for item in newest if type(item) is content_class]
     return describe_contents(earlier._replace(length=length), preferred_items or newest).leaves

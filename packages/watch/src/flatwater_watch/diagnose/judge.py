@@ -1,6 +1,9 @@
 """The judgement of evidence: shares, order, step of the limit, units and words of the findings that are made of it.
 
-Findings are made here only. All functions here are pure.
+A cause is the `Evidence` on one thing that grows; a `Finding` is what a person reads of it. An owner is the path of the
+container that grows, and a holder an object on that path. Bytes without a holder are those of no Python object. A
+plateau is where a container of limited size is full and stops growing. Findings are made here only. All functions here
+are pure.
 """
 
 import re
@@ -41,13 +44,13 @@ def make_findings(
     resident_gain: int = 0,
     name_cause: NameCause | None = None,
 ) -> list[Finding]:
-    """Make the findings, with most of the growth first; all findings are made here.
+    """Make a finding of each cause, the one with the largest share of the growth first.
 
     Args:
         causes: evidence on each cause.
         growth: growth of the process.
-        full_step: the step at which the process reaches its limit; None if that is not known.
-        scale: unit of the findings; None for that of `growth`.
+        full_step: the step at which the process reaches its memory limit; None if that is not known.
+        scale: unit of the findings, such as an episode; None for that of `growth`.
         root_gains: roots, and the bytes that each holds more than at the beginning, if that is known.
         resident_gain: resident bytes that the process has gained since the beginning.
         name_cause: function that gives evidence the names that people know; None leaves names as they are.
@@ -66,31 +69,29 @@ def make_reportable_findings(causes: Sequence[Evidence], growth: Growth) -> list
 def select_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """Return the causes that explain enough to be reported.
 
-    Mapped pages without an owner are left out if an owner of mapped pages is known, as both are the same growth.
+    Pages of mapped files that no object holds are left out if an object that holds mapped files is known: they are
+    the same pages.
     """
     largest_rate = max((cause.rate.per_step for cause in causes if cause.holders), default=0.0)  # of all owners
-    has_mapped_owner = any(cause.verdict == "mapped" and cause.holders for cause in causes)
-    return [
-        cause
-        for cause in causes
-        if _is_worth_reporting(cause, largest_rate)
-        and (cause.verdict != "mapped" or cause.holders or not has_mapped_owner)
-    ]
+    reportable = [cause for cause in causes if _is_worth_reporting(cause, largest_rate)]
+    if any(cause.verdict == "mapped" and cause.holders for cause in causes):
+        reportable = [cause for cause in reportable if cause.verdict != "mapped" or cause.holders]
+    return reportable
 
 
 def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """Return the causes, largest share of the growth first; `retention` (freed memory that is kept) is last.
 
-    Retention often follows from the other causes, as the free blocks lie between objects that stay.
+    Retention is often a consequence of the other causes, as the free blocks lie between objects that stay.
     """
     return sorted(causes, key=lambda cause: (cause.verdict == "retention", -cause.known_share, -cause.rate.per_step))
 
 
 def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
-    """Return the causes in their order, each with its share of the growth; all shares sum to at most 1.
+    """Return pairs of a cause and its share of the growth, in the order of the causes; all shares sum to at most 1.
 
-    Causes with a holder keep their shares, which are scaled down if they sum to more than 1; the other causes get the
-    share that is left, in their order.
+    Causes that Python objects hold keep their shares, which are scaled down if they sum to more than 1. The other
+    causes share what is left: each in turn gets its own share, or the rest if that is less.
     """
     held_share = sum(cause.known_share for cause in causes if cause.holders)
     unassigned_share = max(0.0, 1.0 - held_share)
@@ -108,22 +109,25 @@ def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
 def _shares_by_roots(
     shares: list[tuple[Evidence, float]], root_gains: Sequence[tuple[str, int]], resident_gain: int
 ) -> list[tuple[Evidence, float]]:
-    """Return the causes with their shares, enlarged where the roots of their owners gained more than their rates say.
+    """Return the causes with their shares of the growth, enlarged where these are less than their root gained.
 
-    A rate covers only the time between two censuses, and is too small where growth gets faster.
+    A share by the rate covers only the time between two censuses, and is too small if growth gets faster. The bytes
+    that a root (a global or local variable) has gained since the beginning cover all the time.
 
     Args:
         shares: causes, each with its share by its rate, 0 to 1.
-        root_gains: roots, and the bytes that each has gained since the beginning.
+        root_gains: paths of roots, and the bytes that each has gained since the beginning.
         resident_gain: resident bytes that the process has gained since then.
     """
+    if resident_gain <= 0:
+        return shares
     for root, gained_bytes in root_gains:
-        rate_share = sum(share for cause, share in shares if lies_below_root(cause.owner, root))
+        share_below_root = sum(share for cause, share in shares if lies_below_root(cause.owner, root))
         # At most the share that other causes leave, as all shares sum to at most 1.
-        free_share = 1 - sum(share for _, share in shares) + rate_share
-        root_share = min(gained_bytes / resident_gain, free_share) if resident_gain > 0 else 0.0
-        if 0 < rate_share < root_share:
-            factor = root_share / rate_share
+        free_share = 1 - sum(share for _, share in shares) + share_below_root
+        wanted_share = min(gained_bytes / resident_gain, free_share)
+        if 0 < share_below_root < wanted_share:
+            factor = wanted_share / share_below_root
             shares = [
                 (cause, factor * share if lies_below_root(cause.owner, root) else share) for cause, share in shares
             ]
@@ -146,11 +150,15 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
         scale: unit of the finding; None for that of `growth`.
     """
     # A slowdown and mapped pages bring the process no nearer to its limit.
-    limit = None if cause.verdict in {"slowdown", "mapped"} else full_step
+    step_at_limit = None if cause.verdict in {"slowdown", "mapped"} else full_step
     line, description, line_advice = _describe_line(cause)
-    dies_first = limit is not None and (cause.plateau_step is None or limit < cause.plateau_step)
-    # It would stop growing by itself, but only beyond the limit.
-    too_large = cause.verdict == "filling" and cause.plateau_bytes is not None and dies_first
+    # A filling would stop growing by itself, but the process may reach its limit before.
+    reaches_limit_first = step_at_limit is not None and (
+        cause.plateau_step is None or step_at_limit < cause.plateau_step
+    )
+    does_not_fit = cause.verdict == "filling" and cause.plateau_bytes is not None and reaches_limit_first
+    # The advice that is most particular to this cause; that of its verdict is always there.
+    advice = TOO_LARGE_ADVICE if does_not_fit else line_advice or cause.advice or VERDICTS[cause.verdict].advice
     if cause.slow_segment is not None:
         description = f"{description}; {cause.slow_segment.sentence}"
     if cause.gc_sawtooth is not None and scale is not None:
@@ -169,21 +177,22 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
         plateau_bytes=cause.plateau_bytes,
         plateau_step=cause.plateau_step if scale is None else scale.unit_at_step(cause.plateau_step),
         limit_bytes=growth.limit,
-        limit_step=limit if scale is None else scale.unit_at_step(limit),
-        # The advice that is most particular to this cause; that of its verdict is always there.
-        advice=TOO_LARGE_ADVICE if too_large else line_advice or cause.advice or VERDICTS[cause.verdict].advice,
+        limit_step=step_at_limit if scale is None else scale.unit_at_step(step_at_limit),
+        advice=advice,
         unit=growth.unit if scale is None else scale.unit,
         redundancy=cause.redundancy,
         outside=cause.outside,
-        limit_time=None if scale is None else scale.time_at_step(limit),
+        limit_time=None if scale is None else scale.time_at_step(step_at_limit),
         parts=cause.parts,
     )
 
 
 def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | None]:
-    """Return the line to report for a cause, or None; the description of its content; and advice on the line, or None.
+    """Return the line of code to report for a cause, the description of what grows, and advice on that line.
 
-    Of two lines the one that ran while native memory rose is reported, and the description names the other one.
+    A cause may have two lines: one that made its Python objects, and one that ran while memory outside of Python rose
+    (native). The native line is reported, and the description names the other one. The line is None if none is known,
+    the advice if there is none that is particular to the line.
     """
     description = cause.newest_contents.what + cause.bound
     native_line, item_line = cause.native_line, cause.made_at
@@ -215,7 +224,7 @@ def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
         cause: evidence on the cause.
         largest_rate: largest rate of all owners, in bytes per step.
     """
-    # If an owner grows faster than freed memory that is kept, the holes between its blocks are its doing.
+    # Memory that was freed but kept lies in holes between other blocks: those of an owner that grows faster.
     if cause.verdict == "retention" and cause.rate.per_step < largest_rate:
         return False
     # A slowdown has no bytes, and so no share.
@@ -225,7 +234,7 @@ def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
 def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
     """Return the step at which the resident bytes reach the limit; None if they do not, or if there is no limit.
 
-    The forecast is a straight line that loses the rate of each filling at the step at which it is full.
+    The resident bytes grow by the rates of all causes; a cause of limited size stops at its plateau, when it is full.
     """
     if growth.limit is None:
         return None
@@ -237,13 +246,13 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
     plateaus = sorted((cause.plateau_step, cause.rate.per_step) for cause in growing if cause.plateau_step is not None)
     step, resident = float(growth.step), float(growth.resident)
     rate = _process_rate(causes, growing, growth)
-    # From plateau to plateau, until one lies behind the limit.
+    # The forecast goes from plateau to plateau, until the limit is reached before the next one.
     for plateau_step, plateau_rate in plateaus:
         if rate > 0 and resident + rate * (plateau_step - step) >= growth.limit:
             break
         resident += rate * (plateau_step - step)
         step, rate = float(plateau_step), rate - plateau_rate
-    # 1 byte per step, not 0: the rate is a difference of large sums, so that a smaller one may be rounding.
+    # 1 byte per step, not 0: the rate is a difference of large sums, and may be a rounding error.
     if rate <= 1:
         return None
     steps_left = step + (growth.limit - resident) / rate - growth.step
@@ -251,11 +260,11 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
 
 
 def merge_related_causes(causes: Sequence[Evidence]) -> list[Evidence]:
-    """Return the causes, largest share first; those that one change of the program would mend are merged.
+    """Return the causes, largest share first; causes that the same change of the program mends become one.
 
-    Merged are arrays of one buffer that are being filled, containers that one call of their holder empties, and
-    containers below one root into which one line puts objects of one kind; other causes if verdict and owner are equal.
-    Containers within each other are never merged.
+    Merged are the arrays of one buffer that is being filled, containers that the same call of their holder empties, and
+    containers below one root into which the same line puts objects of the same kind. Any other causes are merged if
+    their verdicts and owners are equal. Containers that lie in each other are never merged.
     """
     causes_by_key: dict[Hashable, list[Evidence]] = {}
     for cause in sort_causes(causes):
@@ -264,15 +273,16 @@ def merge_related_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _cause_key(cause: Evidence) -> Hashable:
-    """Return the key by which evidence is grouped: it is equal for causes that are merged."""
+    """Return a key that is equal for causes to be merged, in the order of the cases of `merge_related_causes`."""
     if cause.verdict == "filling" and not cause.holders:  # an array that the program declares
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
+    # Of the owner `train.AGENT.rows` the holder is `train.AGENT`, its name `AGENT`, and a call of it `AGENT.reset(`.
     holder = "".join(_HOP.findall(cause.owner)[:-1])
     holder_name = re.split(r"[.: ]", holder)[-1]
     holder_call = rf"\b{re.escape(holder_name)}\.\w+\("
     if cause.verdict == "leak" and holder_name and re.search(holder_call, cause.advice or ""):
         return cause.verdict, holder, cause.advice, cause.outside
-    # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
+    # Not with memory outside of Python: a line that ran while it rose says nothing of the holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
         root, content = holders[0], holders[-1]
@@ -282,29 +292,34 @@ def _cause_key(cause: Evidence) -> Hashable:
 
 
 def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
-    """Merge the causes with one key into one cause; return all, unmerged, if one of them is part of another.
+    """Merge causes of one key (`_cause_key`) into one; return them all, unmerged, if a container lies in another.
 
     The bytes of a container that lies in another would count twice in a sum.
     """
+    if len(causes) == 1:
+        return list(causes)
     first_cause = causes[0]
     owners = [cause.owner for cause in causes]
-    if len(causes) == 1:
-        return [first_cause]
     if first_cause.verdict == "filling":  # arrays, none of which lies in another
         return [_merge_filling(_buffer_path(first_cause.owner), causes)]
+    # As in `train.AGENT` and `train.AGENT.rows`.
     are_nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
     return list(causes) if are_nested else [_merge_leaking(_common_holder(owners), causes)]
 
 
 def _buffer_path(owner_path: str) -> str:
-    """Return the path of an array's holder, `train.BUFFER` of `train.BUFFER.rows`; empty if a variable holds it."""
-    # `PLACE: NAME` is the path of a local variable. Without a place, `module.NAME` is a global, whose module alone is
-    # no buffer.
+    """Return the path of the object that holds an array: `train.BUFFER` for the array `train.BUFFER.rows`.
+
+    Empty if the array is itself a variable: `train.ROWS`, or the local variable `main() in train.py: rows`.
+    """
+    # `place` is that of a local variable, `main() in train.py`; empty for a global.
     place, separator, name = owner_path.rpartition(": ")
     # The name without its last hop, such as `.rows` or `[0]`; empty if it has no hop.
     last_hop_start = max(name.rfind("."), name.rfind("["))
     buffer = name[:last_hop_start] if last_hop_start >= 0 else ""
-    return f"{place}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
+    # What is left of the global `train.ROWS` is its module, which is no buffer.
+    is_module = not separator and "." not in buffer
+    return f"{place}{separator}{buffer}" if buffer and not is_module else ""
 
 
 _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
@@ -333,7 +348,10 @@ def _merge_filling(buffer: str, causes: Sequence[Evidence]) -> Evidence:
 
 
 def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:
-    """Merge the leaks into several containers below a holder; the new content names the containers."""
+    """Merge leaks of several containers that one object holds, at the path `holder`.
+
+    The text on the content names all of them: `120 × dict, in rows; the same line fills texts`.
+    """
     names = [cause.owner.removeprefix(holder).removeprefix(".") for cause in causes]
     others = ", ".join(names[1:])
     line = causes[0].made_at
@@ -345,7 +363,9 @@ def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:
 
 
 def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: str) -> Evidence:
-    """Merge causes into one: sums of their rates and shares, verdict and line of the first, and their common holders.
+    """Merge causes into one, with the sums of their rates and shares, and the holders that all have in common.
+
+    All other facts, such as the verdict and the line, are those of the first cause.
 
     Args:
         owner: owner of the merged cause.
@@ -354,8 +374,8 @@ def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: st
         what: the main content in words.
     """
     rates = [cause.rate for cause in causes]
-    # The hops of all chains at each depth; those at which all are equal, from the root on, are kept.
-    hops_by_depth = zip(*(cause.newest_contents.holders for cause in causes), strict=False)
+    # At each depth, the root first, the holders of all causes: kept as long as they are equal.
+    holders_by_depth = zip(*(cause.newest_contents.holders for cause in causes), strict=False)
     return Evidence(
         verdict=causes[0].verdict,
         owner=owner,
@@ -366,7 +386,7 @@ def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: st
         ),
         share=sum(cause.known_share for cause in causes),
         what=what,
-        holders=tuple(hops[0] for hops in takewhile(_are_equal, hops_by_depth)),
+        holders=tuple(holders[0] for holders in takewhile(_are_equal, holders_by_depth)),
         count=count,
         advice=causes[0].advice,
         redundancy=causes[0].redundancy,
@@ -377,23 +397,23 @@ def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: st
     )
 
 
-def _are_equal(hops: Sequence[str]) -> bool:
-    """Return whether all hops are the same."""
-    return len(set(hops)) == 1
+def _are_equal(texts: Sequence[str]) -> bool:
+    """Return whether all texts are the same."""
+    return len(set(texts)) == 1
 
 
 def round_to_two_digits(steps: float) -> int:
-    """Return a number of steps to two significant digits, as no rate is known better, and up to a whole step."""
+    """Return a number of steps, rounded to two significant digits and then up to a whole step."""
     return ceil(float(f"{steps:.2g}"))
 
 
 def _process_rate(causes: Sequence[Evidence], growing: Sequence[Evidence], growth: Growth) -> float:
-    """Return the bytes per step of the process: the sum of the causes, or the measured rate if it is much more.
+    """Return the rate of the process in bytes per step, without pages of mapped files.
 
-    Mapped pages are left out of both.
+    It is the sum of the causes' rates, or the measured rate of the process if the causes explain too little of that.
 
     Args:
-        causes: evidence on all causes.
+        causes: evidence on all causes, also on mapped pages.
         growing: those of them that go on growing, without mapped pages.
         growth: growth of the process.
     """

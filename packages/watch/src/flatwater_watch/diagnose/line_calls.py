@@ -61,7 +61,7 @@ _OWNING_USES: tuple[Use, ...] = ("called", "given", "behind")
 
 
 class _ObjectNote(NamedTuple):
-    """An object of a line, as it was once."""
+    """An object that a line used, as it was noted at one time."""
 
     kind: type
     object_id: int
@@ -71,7 +71,7 @@ class _ObjectNote(NamedTuple):
 
 
 class _LineObject(NamedTuple):
-    """An object of a line, by all notes of it."""
+    """An object that a line uses, judged by all notes of it."""
 
     name: str
     """Its name in the code: `producer`, `self.producer`."""
@@ -102,7 +102,7 @@ class LineObjects:
         """Whether objects of a class may keep memory of C, by what one of them holds, by the id of the class."""
 
     def note_objects_(self, frame: FrameType, line: LinePlace, calls: int) -> bool:
-        """Note the objects of a line if memory has risen at it for the 1st, 2nd, 4th, 8th time; return whether it did.
+        """Note the objects that a line uses, if memory rose at it for the 1st, 2nd, 4th, 8th… time; return whether so.
 
         Args:
             frame: frame of the function, past the line.
@@ -110,7 +110,8 @@ class LineObjects:
             calls: number of calls of the function so far.
         """
         self._rises[line] += 1
-        if self._rises[line] & (self._rises[line] - 1):  # no power of two
+        is_power_of_two = self._rises[line].bit_count() == 1
+        if not is_power_of_two:
             return False
         code = frame.f_code
         if line not in self._codes:
@@ -131,7 +132,10 @@ class LineObjects:
         return True
 
     def _note_referents_(self, name: str, value: Any) -> dict[str, _ObjectNote]:
-        """Note whether objects of a class keep memory of C; return notes of the objects of C to which one refers."""
+        """Return notes of the objects of C to which an object of C refers, by name: "cursor of Connection".
+
+        Also notes in `_keeps_memory` whether objects of their classes may keep memory of C.
+        """
         kind = type(value)
         if id(kind) not in self._keeps_memory:
             self._keeps_memory[id(kind)] = not issubclass(kind, _WITHOUT_OWN_MEMORY) and bool(nested_handles([value]))
@@ -145,16 +149,16 @@ class LineObjects:
         return notes
 
     def describe_use(self, line: LinePlace) -> LineUse:
-        """Return the advice for a line at which memory of C rises, and the object that may keep it, as far as known.
+        """Return what is known of the objects of a line at which memory of C rises: advice, and the likely owner.
 
-        Calls that the function of the line makes itself, such as `producer.poll()`, are left out of the advice.
+        The advice names calls that release memory, but none that the function of the line makes itself.
         """
         if line not in self._codes:
             return UNKNOWN_USE
         code, modules = self._codes[line], user_modules(Roots())
         objects = [obj for obj in _line_objects(self._notes[line]) if full_name(obj.kind)[0] not in modules]
-        used_objects = [obj for obj in objects if obj.use in {"called", "made"}]
-        advice = next(filter(None, (_object_advice(obj, code) for obj in used_objects)), "")
+        advised_objects = [obj for obj in objects if obj.use in {"called", "made"}]
+        advice = next(filter(None, (_object_advice(obj, code) for obj in advised_objects)), "")
         owner = self._find_owner(objects)
         if owner is None:
             return LineUse(advice)
@@ -166,11 +170,14 @@ class LineObjects:
         return LineUse(advice or _removal_advice(owner, code), path, class_name(owner.kind))
 
     def _find_owner(self, objects: list[_LineObject]) -> _LineObject | None:
-        """Return the object of the likeliest use that stays and may keep memory; None unless it is the only one."""
+        """Return the one object that stays and may keep the memory of C; None if there is none, or more than one.
+
+        Only objects of the likeliest use count, in the order of `_OWNING_USES`.
+        """
         if any(obj.use == "made" and self._keeps_memory[id(obj.kind)] for obj in objects):
             return None  # what the line makes has the memory
         for use in _OWNING_USES:
-            # By id, as an object may have two names in a line.
+            # By id, so that an object with two names in a line counts once.
             owners = {obj.object_id: obj for obj in objects if obj.use == use and obj.stays and self._may_own(obj.kind)}
             if owners:
                 return next(iter(owners.values())) if len(owners) == 1 else None
@@ -185,12 +192,18 @@ class LineObjects:
 def _objects_of_line(
     instructions: list[Instruction], variables: Mapping[str, Any], names: dict[str, Any]
 ) -> Iterator[tuple[str, Any, Use]]:
-    """Yield the objects that a line calls, names or makes: name, object, and use."""
-    # The object that the last instruction loaded, None if it cannot be told.
+    """Yield the objects that a line calls, names or makes, as (name, object, use).
+
+    Args:
+        instructions: bytecode instructions of the line.
+        variables: local variables of its function.
+        names: globals of its function.
+    """
+    # The object that the last instruction loaded, and its name: `self.producer`. None if it cannot be told.
     value, value_name = None, ""
     for instruction in instructions:
         operation, name = instruction.opname, instruction.argval
-        if value is not None and operation not in {"LOAD_ATTR", "LOAD_METHOD"}:
+        if value is not None and operation not in {"LOAD_ATTR", "LOAD_METHOD"}:  # nothing of it is called
             yield value_name, value, "given"
         if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
             value, value_name = variables.get(name), name
@@ -209,10 +222,14 @@ def _objects_of_line(
 
 
 def _line_objects(notes: list[dict[str, _ObjectNote]]) -> list[_LineObject]:
-    """Return the objects of a line that the last notes have, by the notes of each time."""
+    """Return the objects of a line that its latest notes have, each with what all notes say of it.
+
+    Args:
+        notes: notes of the line's objects by name, for each time that they were taken, the latest last.
+    """
     objects = []
     for name, last_note in notes[-1].items():
-        notes_of_name = [notes_of_time[name] for notes_of_time in notes if name in notes_of_time]
+        notes_of_name = [notes_by_name[name] for notes_by_name in notes if name in notes_by_name]
         is_same = len({(note.object_id, note.calls) for note in notes_of_name}) == 1
         is_made = last_note.use == "made"
         objects.append(
@@ -229,7 +246,12 @@ def _line_objects(notes: list[dict[str, _ObjectNote]]) -> list[_LineObject]:
 
 
 def _object_advice(line_object: _LineObject, code: CodeType) -> str:
-    """Return the advice for an object of a line, by its class's rule or else by its methods; empty if none is known."""
+    """Return the advice for an object of a line, by its class's rule or else by its methods; empty if none is known.
+
+    Args:
+        line_object: object that the line uses.
+        code: code of the line's function; what it calls already is not advised.
+    """
     rule = find_native_rule(line_object.kind)
     if rule is not None and set(_METHOD.findall(rule.fix)).isdisjoint(code.co_names):
         return rule.advice({class_name(owner): line_object.name for owner in mro(line_object.kind)})
@@ -238,9 +260,13 @@ def _object_advice(line_object: _LineObject, code: CodeType) -> str:
 
 
 def _releasing_methods(line_object: _LineObject, code: CodeType) -> tuple[str, ...]:
-    """Return the calls of an object's methods that release memory; none if the code makes one of them itself."""
+    """Return calls of an object's methods that release memory, the surest first: ("producer.poll(timeout)",).
+
+    For an object that is made anew each time these end it, for any other they let go of what is done. Empty if the code
+    of the line's function makes one of these calls itself.
+    """
     words = _ENDING if line_object.is_made_anew else _SERVING
-    if line_object.is_made_anew and _has_with_statement(code):  # which may end the object
+    if line_object.is_made_anew and _has_with_statement(code):  # the statement may end the object
         return ()
     methods = class_namespace(line_object.kind, _WITHOUT_MEMORY_OF_C)
     names = [name for name in methods if first_word(name) in words and callable(methods[name])]
@@ -251,9 +277,10 @@ def _releasing_methods(line_object: _LineObject, code: CodeType) -> tuple[str, .
 
 
 def _removal_advice(line_object: _LineObject, code: CodeType) -> str:
-    """Return the advice for a long-lived object whose C code keeps memory.
+    """Return the advice for a long-lived object whose C code keeps memory: calls that remove what it keeps.
 
-    It names the methods that remove what the object keeps, of those that the code does not call.
+    Methods that the code of the line's function calls already are left out. Without any other, the advice is to make
+    the object anew, or to bound it.
     """
     methods = class_namespace(line_object.kind, _WITHOUT_MEMORY_OF_C)
     names = [name for name in methods if releasing_word(name) in _REMOVING and callable(methods[name])]

@@ -1,4 +1,9 @@
-"""The search for the line that makes the items of an owner: allocations are traced until items are added to it."""
+"""The search for the line that makes the items of an owner: allocations are traced until items are added to it.
+
+A case is one `Investigation` of rising memory, and an owner a container that grows. The search goes on over several
+readings of the process. Its way, a root and the hops from there, may lead to several containers, such as the histories
+of all agents.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,46 +22,52 @@ from flatwater_watch.thresholds import CASE
 
 
 def may_find_line(case: Investigation) -> bool:
-    """Return whether the foremost owner of the comparison has no line, and a trace may find it."""
+    """Return whether the first owner of the last comparison has no line yet, and a trace may find it."""
     causes = case.comparison_evidence
-    return (
-        bool(causes)
-        and causes[0].owner not in case.lines
-        and not case.contents_are_untraceable  # as those of callbacks of C are
-        and case.trace_tries < CASE.maximum_fruitless_traces
-        and case.comparisons < CASE.maximum_comparisons_with_trace
-    )
+    if not causes or causes[0].owner in case.lines:
+        return False
+    tries_are_left = case.trace_tries < CASE.maximum_fruitless_traces
+    comparisons_are_left = case.comparisons < CASE.maximum_comparisons_with_trace
+    # The contents of an owner are untraceable if they are callbacks of C code.
+    return tries_are_left and comparisons_are_left and not case.contents_are_untraceable
 
 
 def start_trace_(case: Investigation, tracer: Tracer, roots: Roots, *, in_watch_thread: bool) -> None:
-    """Trace allocations for the line of the items that come from now on, and record the lengths of their containers."""
+    """Begin to trace allocations for the line of an owner's next items, and record how long its containers are now.
+
+    Args:
+        case: investigation, with the containers in `sought_containers`.
+        tracer: tracer to start.
+        roots: roots from which the containers are found.
+        in_watch_thread: whether this runs in a thread of the watch, where torch operations of the program are not seen.
+    """
     case.garbage_line_readings = case.building_readings = 0
     case.most_traced_bytes, case.is_trace_suspended = None, False
     containers = [container for sought in case.sought_containers.values() for container in sought.resolve(roots)]
     case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
-    # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
+    # A first try traces tensors or other objects, by the contents. A further one traces both, as tensors may lie deep
+    # in objects, and objects may be made of tensors.
     traces_both = case.trace_tries > 1
-    traces_tensors = case.contains_tensors or traces_both
-    traces_objects = not case.contains_tensors or traces_both
-    # Torch operations can be traced only in the thread that runs them, which is not the watch's: it traces objects.
-    tracer.start(tensors=traces_tensors and not in_watch_thread, objects=traces_objects or in_watch_thread)
+    traces_tensors = (case.contains_tensors or traces_both) and not in_watch_thread
+    traces_objects = not case.contains_tensors or traces_both or in_watch_thread
+    tracer.start(tensors=traces_tensors, objects=traces_objects)
 
 
 def put_off_trace_(case: Investigation, tracer: Tracer) -> list[Evidence]:
-    """End a trace that is too expensive, or do not begin it; return the evidence so far, which has no line."""
+    """End a trace that costs too much, or put off its begin; return the evidence so far, which has no line."""
     tracer.stop()
-    # Each unpaid trace doubles the CPU time that must be free before the next one begins.
-    case.is_trace_suspended, case.unaffordable_traces = True, case.unaffordable_traces + 1
+    case.is_trace_suspended = True
+    # Each of these doubles the CPU time that must be free before the next trace begins.
+    case.unaffordable_traces += 1
     return case.last_evidence
 
 
 def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> bool:
-    """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
+    """Look for the line that made the latest items of the first owner, by the trace; return whether to go on tracing.
 
-    When the search ends with a line, the lines of the other owners are looked up, and `case.has_new_line` is set.
-
-    Returns:
-        Whether the search goes on, so that allocations stay traced.
+    Called at each traced reading. The search ends when the line is final, when nothing comes for several readings, or
+    when the owner turns out to be emptied. If it ends with a line, the lines of the other owners are looked up as well,
+    and `case.has_new_line` is set.
     """
     evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
     first_path = next(iter(case.sought_containers), "")
@@ -65,9 +76,9 @@ def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> boo
     sought = case.sought_containers[first_path]
     containers = sought.resolve(roots)
     line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first_path], containers)
-    # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
+    # If as many as the maximum are checked, there may be more, and the growing ones among these.
     checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
-    # Called first of the three, as it records the traced bytes of each reading.
+    # `_is_still_building_` comes first, as it must record the traced bytes of each reading.
     is_building = _is_still_building_(case, tracer) and checks_all and not is_final
     if is_final:
         case.idle_readings = 0
@@ -86,9 +97,15 @@ def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> boo
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Return whether an owner lost most of its items since tracing began, so that it is no leak."""
+    """Return whether an owner has lost more than half of its items since tracing began, so that it is no leak.
+
+    Args:
+        case: investigation, with the lengths at the time when tracing began.
+        owner: path of the owner.
+        containers: the containers that lie on the owner's way now.
+    """
     sought = case.sought_containers[owner]
-    # Of several containers any may be short; and a block has no items to lose.
+    # One of several containers may be short without being emptied; arrays and texts have no items to lose.
     if leads_to_several(sought.way) or sought.holding.kind not in ITEM_KINDS:
         return False
     earlier_lengths = [case.lengths_at_trace.get(id(container), sought.holding.length) for container in containers]
@@ -97,9 +114,9 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
 
 
 def _is_still_building_(case: Investigation, tracer: Tracer) -> bool:
-    """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item.
+    """Record the traced bytes in use; return whether they rose, as they do while a slow program builds its next item.
 
-    It is True at `maximum_building_readings` readings at most, so that the search ends.
+    It is True at `CASE.maximum_building_readings` readings at most, so that the search ends.
     """
     earlier_peak = case.most_traced_bytes  # None at the first reading
     live_bytes = tracer.live_bytes
@@ -110,30 +127,39 @@ def _is_still_building_(case: Investigation, tracer: Tracer) -> bool:
         and live_bytes >= earlier_peak + minimum_rise
         and case.building_readings < CASE.maximum_building_readings
     )
-    case.building_readings += is_building
+    if is_building:
+        case.building_readings += 1
     return is_building
 
 
 def _find_line_of_added_items_(
     case: Investigation, tracer: Tracer, cause: Evidence, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
-    """Find the line that made the items added to an owner since tracing began; return it, and whether it is final.
+    """Return the line that made the items added to an owner since tracing began, and whether it is final.
 
-    The line is None if no item was added, or if no trace knows it. A new item may still be filled by lines that have
-    not run yet. It is complete once another item follows, in any of the containers that lie on the owner's way now.
-    Arrays, texts and handles are complete at once.
+    The line is None if no item was added, or if the trace does not know it. It is final once the item is complete: an
+    item may still be filled by lines that have not run yet, until another one follows in any of the containers. Arrays,
+    texts and handles (objects with memory of a C library) are complete at once.
+
+    Args:
+        case: investigation, with the lengths of the containers at the time when tracing began.
+        tracer: tracer that runs.
+        cause: evidence on the owner.
+        containers: the containers that lie on the owner's way now.
     """
     way, holding, in_more_items, content_class = case.sought_containers[cause.owner]
-    # A container without a recorded length is new if the way leads to several; else it may be a copy of the old one.
+    # A container that was not there when tracing began: one of several is new and had no items; a single one may be a
+    # copy that has replaced the old one.
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
         earlier_length = case.lengths_at_trace.get(id(container), unknown_length)
-        if line is not None:  # found in an earlier container: only another new item, which makes it final, is wanted
+        if line is not None:  # found in an earlier container: another new item here makes it final
             if length > earlier_length:
                 return line, True
             continue
-        if in_more_items and id(container) in case.lengths_at_trace:  # its item had one before the trace
+        # An owner `in_more_items` grows by new containers, each in an item that had none: old ones do not count.
+        if in_more_items and id(container) in case.lengths_at_trace:
             continue
         earlier_holding = holding._replace(length=earlier_length)
         newest = added_leaves(container, length, earlier_holding, content_class)

@@ -57,7 +57,7 @@ class Tracer:
     """A record of the lines that made objects since `start`, which keeps none of the objects alive."""
 
     def __init__(self, packages: tuple[str, ...] = ()) -> None:
-        """Prepare without tracing; lines of `packages` count as the user's, if no line of the user is nearer."""
+        """Prepare without tracing; `packages` are libraries whose lines may be reported, as the user's are."""
         self._user_packages = packages
         self.allocations = AllocationTrace()
         """The trace of Python's and NumPy's allocations; it stays without one if the program traces itself."""
@@ -80,7 +80,7 @@ class Tracer:
         return self._storage_mode is not None
 
     def start(self, *, tensors: bool = True, objects: bool = True) -> None:
-        """Begin to trace; a trace that runs already goes on.
+        """Begin to trace allocations; a trace that runs already goes on.
 
         Args:
             tensors: whether to trace this thread's torch operations.
@@ -103,8 +103,8 @@ class Tracer:
         return tracemalloc.get_traced_memory()[0] - self._bytes_at_start
 
     def stop(self) -> None:
-        """End, forget all lines, and leave tracemalloc as it was."""
-        # In the thread that called `start`: torch's modes are a stack of each thread.
+        """End the trace, forget all lines, and leave tracemalloc as it was before `start`."""
+        # In the thread that called `start`: each thread has a stack of torch modes.
         if self._storage_mode is not None:
             from flatwater_watch.meters.torch_ops import leave_mode_  # noqa: PLC0415  (torch may be absent)
 
@@ -113,10 +113,11 @@ class Tracer:
         self.allocations.stop()
 
     def find_line(self, objects: Sequence[Any]) -> AllocationSite | None:
-        """Return the line that made most bytes of the objects and their contents; None if all are older than `start`.
+        """Return the line that made most bytes of the objects and their contents; None if no trace knows it.
 
-        Call it before `stop`. A view counts with its base, and a tensor with the tensors that its autograd graph
-        saves. If all known frames are a library's, the trace begins again with more frames, for later objects.
+        Call it before `stop`. A view of an array counts with the array, and a tensor with the tensors that its autograd
+        graph saves. If no line is found as all frames that were kept are a library's, the trace begins again with more
+        frames for each allocation, for later objects.
         """
         bytes_by_site: Counter[AllocationSite] = Counter()
         self._frames_were_cut = False
@@ -136,8 +137,11 @@ class Tracer:
         return None
 
     def _content_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
-        """Yield bytes and line, None if unknown, of an object and its contents, at most `MAXIMUM_CONTENTS` objects."""
-        # Contents count, as an object that Python made of a freed object has no line of its own. But contents of an
+        """Yield (bytes, line) for an object and its contents, breadth first; the line is None if it is not known.
+
+        At most `MAXIMUM_CONTENTS` objects are opened.
+        """
+        # Contents count, as an object for which Python used the memory of a freed one has no line. But contents of an
         # object that is older than the trace, such as the event loop of a timer, were made by others.
         queue, seen_ids = deque([item]), set[int]()
         while queue and len(seen_ids) < MAXIMUM_CONTENTS:
@@ -145,14 +149,15 @@ class Tracer:
             if id(obj) not in seen_ids and (obj is item or not is_a(obj, *_SHARED_TYPES)):
                 seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
-                contents = [] if is_class(obj) else _held_objects(obj)  # what a class holds was made by its library
+                contents = [] if is_class(obj) else _held_objects(obj)  # its library made what a class holds
                 if contents and (obj is item or not _is_older(obj)):
                     queue += contents[:MAXIMUM_CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
-        """Yield bytes and line of one object: of an array's base, or of a tensor and those that its graph saves.
+        """Yield (bytes, line) for one object without its contents; the line is None if no trace knows it.
 
-        The line is None where no trace knows it.
+        A view of a NumPy array gives those of the array, and a tensor one pair for itself and for each tensor that its
+        autograd graph saves.
         """
         figures = array_figures(item)
         if figures is None:
@@ -167,9 +172,9 @@ class Tracer:
                 yield size, site or self._allocation_site(tensor, "python")
 
     def _current_line(self, operation: str, _size: int) -> AllocationSite | None:
-        """Return the line that makes a storage now; None if no line of the program's is responsible.
+        """Return the line of the program that runs now and makes a tensor's storage; None if none is responsible.
 
-        In the thread of the program, within its torch operation.
+        Called by the torch mode, in the thread of the program, within its torch operation.
         """
         lines = _running_lines(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         # The innermost frames are of the watch, which torch calls within the operation.
@@ -181,45 +186,49 @@ class Tracer:
         return AllocationSite(file, number, _short_name(function or ""), operation)
 
     def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
-        """Return the line at which tracemalloc saw an object made; None if it is older, or no frame is the user's."""
+        """Return the line at which tracemalloc saw an object made; None if it is older, or no frame is the user's.
+
+        `operation` is the name of the operation to report, such as "numpy".
+        """
         frames = allocation_frames(item)
         line = self._responsible_line((file, number, None) for file, number in frames)
-        # A stack of as many frames as are kept may be longer.
-        self._frames_were_cut = self._frames_were_cut or (line is None and len(frames) == self._frames)
         if line is None:
+            # A stack of as many frames as are kept may be longer, with the user's line further out.
+            self._frames_were_cut = self._frames_were_cut or len(frames) == self._frames
             return None
         file, number, _ = line
         return AllocationSite(file, number, _enclosing_function(file, number), operation)
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
-        """Return the line responsible for an allocation: the user's innermost if a package calls it, else a package's.
+        """Return the line of a stack to report for an allocation: the user's innermost line, or one of a package.
 
-        Packages are those given to the tracer. A user's line with a package's line further out is a hook of the
-        package, and responsible; a user's line that only calls the package is not. Without a package's line it is the
-        user's innermost line. None if the innermost of these lines is the tool's, or there is none.
+        Packages are those given to the tracer. If the user's line calls a package, the package's innermost line is
+        returned; but if a package calls the user's line (a hook), the user's. None if none of these lines is on the
+        stack, or if a line of the watch itself lies further in than all of them.
 
         Args:
-            lines: lines of a stack, from the innermost frame outwards.
+            lines: lines of the stack, from the innermost frame outwards.
         """
-        user: Line | None = None
-        package: Line | None = None
+        user_line: Line | None = None
+        package_line: Line | None = None
         for line in lines:
             owner = self._owner_of_file(line[0])
-            if owner == "tool" and user is None and package is None:
+            if owner == "tool" and user_line is None and package_line is None:
                 return None
             if owner == "user":
-                user = user or line
+                user_line = user_line or line
             elif owner == "package":
-                if user is not None:
-                    return user
-                package = package or line
-        return package or user
+                if user_line is not None:
+                    return user_line
+                package_line = package_line or line
+        return package_line or user_line
 
     def _owner_of_file(self, file: str) -> CodeOwner:
-        """Return the owner of a file's code, remembered by file, as a trace asks for each frame."""
-        return self._owner_by_file.get(file) or self._owner_by_file.setdefault(
-            file, _code_owner(file, self._user_packages)
-        )
+        """Return the owner of a file's code, which is remembered, as a trace asks for each frame."""
+        owner = self._owner_by_file.get(file)
+        if owner is None:
+            owner = self._owner_by_file[file] = _code_owner(file, self._user_packages)
+        return owner
 
 
 class NativeLineSearch:
@@ -249,10 +258,12 @@ class NativeLineSearch:
         """Step at which the try began, and the growth until then."""
 
     def prepare_try(self, causes: Iterable[Evidence], *, must_wait: bool = False) -> bool:
-        """Keep the line that made the objects of the causes; return whether a try may begin now.
+        """Return whether a try may begin now, and record the line that made the objects of the causes.
+
+        A try begins only if a cause wants a native line, none is found yet, and a try is left.
 
         Args:
-            causes: evidence so far; a try begins only if a cause wants another line and a try is left.
+            causes: evidence so far.
             must_wait: whether no try may begin now, as in a thread of the watch, which cannot trace the program's.
         """
         self.waits = False
@@ -263,26 +274,33 @@ class NativeLineSearch:
         ]
         if not item_lines or self.line is not None or self._tries_made >= RISING.maximum_tries:
             return False
-        # A cause without a known line may belong to any line that runs, so the search is not bound to a line then.
+        # If a cause has no line, any line that runs may be its line, and the search is not bound to one.
         self._item_line = None if None in item_lines else item_lines[0]
         self.waits = must_wait
         return not must_wait
 
     def begin(self, reading: Reading, growth: Slope) -> bool:
         """Begin a try; return whether it has begun: not if the program is traced already."""
-        self._tries_made, self._readings_in_try, self._objects = self._tries_made + 1, 0, LineObjects()
+        self._tries_made += 1
+        self._readings_in_try, self._objects = 0, LineObjects()
         self._first_step, self._bytes_per_step = reading.step, growth.per_step
         return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
 
     def _note_objects(self, frame: FrameType, line: LinePlace, calls: int) -> None:
-        """Note the objects of a line at which memory has risen, for this try."""
+        """Note the objects of a line at which memory has risen; called by the recorder of rises.
+
+        Args:
+            frame: frame of the function, past the line.
+            line: the line.
+            calls: number of calls of the function so far.
+        """
         if self._objects.note_objects_(frame, line, calls):
-            self.recorder.skip_current_gain()
+            self.recorder.skip_current_gain()  # the notes take memory, which is not the program's
 
     def count_reading_(self, reading: Reading) -> bool:
         """Count a reading of this try; return whether it has recorded enough rises, or taken long enough."""
         self._readings_in_try += 1
-        # A reading may come in the midst of a round, whose first rises do not stay: their bytes must be of the growth.
+        # If the reading comes amid a round, rises so far may not stay: their bytes must be a part of the growth.
         expected_bytes = self._bytes_per_step * (reading.step - self._first_step)
         sufficient_bytes = min(reading.material_bytes, RISING.minimum_growth_share * expected_bytes)
         is_sufficient = self.recorder.has_enough(rises=RISING.sufficient_rises, size=sufficient_bytes)
@@ -298,19 +316,19 @@ class NativeLineSearch:
             self.use = self._objects.describe_use(line)
 
     def add_line(self, cause: Evidence) -> Evidence:
-        """Return the evidence on a cause with the line that was found, and what is known of the line's objects.
+        """Return the evidence on a cause with the native line that was found, and what is known of the line's objects.
 
-        It has no line if the cause wants none, or if its objects have another line.
+        The line is left out if the cause wants none, or if its objects were made at another line than the sought ones.
         """
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
         return replace(cause, native_line=self.line if is_sought else None, native_use=self.use)
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
-    """Return the owner of a file's code: the user, one of the given packages, another library, or this tool."""
+    """Return whose code a file is: the user's, one of the given packages', another library's, or this tool's."""
     if file.startswith(f"{_TOOL}/"):
         return "tool"
-    # Generated code, such as methods of a dataclass, has this file; but so has a program that is run by `python -c`.
+    # Generated code, such as a dataclass's methods, has the file "<string>"; so has a program run by `python -c`.
     is_generated = file == "<string>" and "__file__" in vars(sys.modules["__main__"])
     if is_generated or is_installed_command(file) or is_runtime_file(file):
         return "library"
@@ -320,7 +338,7 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
 
 
 def _held_objects(obj: object) -> list[Any]:
-    """Return the objects that an object holds: of a function its closure's variables, not its module's globals."""
+    """Return the objects that an object refers to; for a function, only the variables of its closure."""
     if type(obj) is FunctionType:
         return [value for cell in obj.__closure__ or () for value in gc.get_referents(cell)]
     return gc.get_referents(obj)
@@ -333,7 +351,7 @@ def _is_older(obj: object) -> bool:
 
 
 def _running_lines(frame: FrameType | None) -> Iterator[Line]:
-    """Yield the running lines of a stack, from its innermost frame outwards."""
+    """Yield the file, line and function of each frame on a stack, from this frame outwards."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
         frame = frame.f_back
@@ -355,10 +373,15 @@ def _enclosing_function(file: str, line: int) -> str:
 
 
 def _enclosing_names(node: ast.AST, line: int) -> list[str]:
-    """Return names of the classes and functions below a node that contain a line, outermost first."""
+    """Return the names of the classes and functions that contain a line, outermost first: ["Trainer", "learn"].
+
+    Args:
+        node: syntax tree, such as that of a module, in which to look.
+        line: number of the line.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
-            if isinstance(child, ast.ClassDef) and child.lineno == line:  # it runs in what is around the class
+            if isinstance(child, ast.ClassDef) and child.lineno == line:  # runs in the function around the class
                 return []
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 return [child.name, *_enclosing_names(child, line)]

@@ -30,8 +30,8 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
 
     Args:
         container: the container.
-        kind: kind of the container, as in `Holding.kind`.
-        count: maximum number of items, or of parts of items for an object that C code made.
+        kind: kind of the container in a census, such as "list" or "cache".
+        count: maximum number of items; of an object that C code made, `CHILDREN_PER_ITEM` children for each.
     """
     if kind in SINGLE_ITEM_KINDS:
         return [container]
@@ -42,11 +42,11 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     if builtin is not None:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
-    # An object that C code made, or one with attributes. `open_object` samples `CHILD_SAMPLE_RATIO` times as many
-    # children as items: half of `SAMPLED_SET_ITEMS` here.
+    # Else it is an object that C code made, or one with attributes. `open_object` samples `CHILD_SAMPLE_RATIO` times as
+    # many children as items, so that the sample has half of `SAMPLED_SET_ITEMS`.
     opened_object = open_object(container, fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
     sampled_children = [child for _, child in opened_object.sampled]
-    # A small object has no sample: of its parts, those count that are items, if it has any.
+    # A small object has no sample: its parts that are items (`[*]`) are taken, or all parts without such.
     items = [part for name, part in opened_object.parts if name == "[*]"] or [part for _, part in opened_object.parts]
     return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
 
@@ -60,13 +60,19 @@ def _builtin_class(container: Any) -> Any:
 
 
 def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
-    """Return the newest items of a builtin container, or (key, value) of a dict, oldest first; called by `read_stable`.
+    """Return the newest items of a container, oldest first; of a dict, its newest (key, value).
 
     A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
-    The methods of the `builtin` class are called, as the container's class may override them.
+    Called by `read_stable`, as another thread may change the container meanwhile.
+
+    Args:
+        builtin: builtin class on which the container's class is built; its methods are called, as the container's class
+            may override them.
+        container: the container.
+        count: maximum number of items.
     """
     length = builtin.__len__(container)
-    if builtin is deque:  # which has no slices: by index, in C code alone
+    if builtin is deque:  # has no slices: its items are taken by index, in C code alone
         return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
     if builtin is dict:
         return list(islice(reversed(dict.items(container)), count))[::-1]  # a dict keeps the order of insertion
@@ -74,25 +80,29 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
-    # Every so many items of the range, so that the sample has about `SAMPLED_SET_ITEMS` of them.
+    # Every `stride`-th item, so that the sample has about `SAMPLED_SET_ITEMS`.
     stride = max(1, min(length, SAMPLED_SET_RANGE) // SAMPLED_SET_ITEMS)
     return _newest_by_trace(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
 
 
 def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
-    """Return at most `count` items of a sample, likely the newest: traced ones if there are any, else the last ones.
+    """Return at most `count` items of a sample, likely the newest.
 
-    Without a trace nothing tells new items from old ones, and they are taken evenly from the whole sample.
+    While allocations are traced, these are items with a trace, as they are newer than it, or else the last items.
+    Without a trace nothing tells new items from old ones, and items are taken evenly from the whole sample.
     """
     if not tracemalloc.is_tracing():
         return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
-    # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
+    # From the end, where most new items are: to look up the trace of one takes 20 µs.
     traced_items = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
     return traced_items[::-1] or sample[-count:]
 
 
 def items_and_parts(items: Iterable[Any]) -> list[Any]:
-    """Return items and what each of them holds directly; without classes, numbers and short texts, shared by chance."""
+    """Return items, each followed by what it holds directly.
+
+    Classes, numbers and short texts are left out, as unrelated objects share them.
+    """
     walk, objects = fresh_walk(CHILDREN_PER_ITEM), list[Any]()
     for item in items:
         opened_object = open_object(item, walk)
@@ -102,14 +112,21 @@ def items_and_parts(items: Iterable[Any]) -> list[Any]:
 
 
 def ids_in_container(container: Any, sought_ids: Collection[int]) -> set[int]:
-    """Return those of the sought ids that are ids of items of a container; none if it is not built on a builtin one."""
+    """Return those of the sought ids (`id()` of objects) that items of a container have.
+
+    Only the newest million items are looked at, and only containers of builtin classes or of classes derived from them.
+    """
     inner = inner_container(container)
     builtin = _builtin_class(inner)
     return set() if builtin is None else set(read_stable(_ids_in_builtin, builtin, inner, sought_ids))
 
 
 def _ids_in_builtin(builtin: Any, container: Any, sought_ids: Collection[int]) -> list[int]:
-    """Return those of the sought ids that the newest items of a builtin container have; called by `read_stable`."""
+    """Return those of the sought ids (`id()` of objects) that the newest million items of a container have.
+
+    Called by `read_stable`, as another thread may change the container meanwhile. `builtin` is the builtin class of the
+    container, whose methods are called, as the container's own class may override them.
+    """
     items: Iterable[Any]
     if builtin is list or builtin is tuple:
         items = builtin.__getitem__(container, slice(-SAMPLED_SET_RANGE, None))
@@ -121,17 +138,21 @@ def _ids_in_builtin(builtin: Any, container: Any, sought_ids: Collection[int]) -
 
 
 def _entry_value(key: Any, value: Any) -> Any:
-    """Return the value of a dict's entry; its key if the value is an atom, such as a number, and smaller."""
-    return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
+    """Return the value of a dict's entry; or its key, if the value is a number or a text and smaller than the key."""
+    is_atom = id(type(value)) in ATOM_TYPE_IDS
+    return key if is_atom and own_size(key) > own_size(value) else value
 
 
 def _heavier_part(key: Any, result: Any) -> Any:
-    """Return the result of a cached call; its arguments if the result is an atom, such as a number, and smaller."""
-    # The key of a call is a list of its arguments.
+    """Return the result of a cached call; or its arguments, if the result is a number or a text and smaller.
+
+    `key` is the key of the call in the cache: usually a list of the arguments, which need not be a plain list.
+    """
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
-    return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
+    arguments = list.__getitem__(key, 0) if is_single_argument else key
+    return _entry_value(arguments, result)
 
 
 def fresh_walk(sample_size: int) -> Walk:
-    """Return a walk that has seen no object yet, and samples as many items of each container."""
+    """Return a new walk over objects, which samples `sample_size` items of each large container."""
     return Walk(sampled_items=sample_size, is_user_class=lambda _: False, maximum_objects=MAXIMUM_OPENED)

@@ -1,4 +1,9 @@
-"""The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
+"""The owners of growth: between two censuses, the deepest containers that explain what their holders gained.
+
+A census is a snapshot of the containers that a program can reach. For each path, such as `train.AGENTS[*].history`, it
+has a `Holding`: the bytes, the mean length and the number (`instances`) of the containers on that path. A holder is an
+object that refers to another one; a root, such as a global or a local variable, has none.
+"""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,25 +74,20 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
 
     A container that grew only because of a container below it is left out.
     """
-    growth = {
+    growth_by_path = {
         path: _growth_of_path(earlier_census.holdings.get(path), holding)
         for path, holding in later_census.holdings.items()
     }
-    children: dict[str, list[str]] = {}
-    for path, holding in later_census.holdings.items():
-        if holding.parent is not None:
-            children.setdefault(holding.parent, []).append(path)
-    gains = _unexplained_gains(earlier_census, later_census, growth, children)
+    # By path: bytes that no container below explains. Only paths of both censuses are in it, as a new container counts
+    # as growth of its holder.
+    gains = _unexplained_gains(earlier_census, later_census, growth_by_path)
+    # Each path has its own number of steps, as new containers are compared with a later census than the others.
+    steps_between = {path: later_census.holdings[path].step - earlier_census.holdings[path].step for path in gains}
     minimum_bytes = OWNING.least_share * sum(gains.values())
-    # By bytes per step, as a container may be compared with a later census than others (`census_with_new_containers`).
-    paths = sorted(
-        (path for path in gains if gains[path] >= minimum_bytes),
-        key=lambda path: -gains[path] / max(1, later_census.holdings[path].step - earlier_census.holdings[path].step),
-    )
+    large_paths = [path for path in gains if gains[path] >= minimum_bytes]
     owners: dict[str, Owner] = {}
     user_code = UserCode()
-    # Each of these paths is in both censuses: a new container has no gain of its own.
-    for path in paths:
+    for path in sorted(large_paths, key=lambda path: -gains[path] / max(1, steps_between[path])):
         in_more_items = _is_in_more_holders(earlier_census, later_census, path)
         owner = describe_owner(
             earlier_census.holdings[path], later_census, path, gains[path], user_code, in_more_items=in_more_items
@@ -102,10 +102,10 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
 
 
 def census_with_new_containers(earlier_census: Census, later_census: Census) -> Census:
-    """Return the earlier census with the holdings of the later one that had nothing to be compared with.
+    """Return the earlier census, to which the new containers of the later one are added.
 
-    These are new paths, and containers that got their first item. Whether they grow is seen at the next comparison:
-    they may be in use for a moment, or made late by a program that fills them from then on.
+    New are paths that the earlier census has not, and containers that were empty and got their first item. The next
+    comparison shows whether they grow: they may be in use for a moment only, or be filled from now on.
     """
     new_holdings = {
         path: holding
@@ -116,14 +116,20 @@ def census_with_new_containers(earlier_census: Census, later_census: Census) -> 
 
 
 def _has_first_item(earlier: Holding, later: Holding) -> bool:
-    """Return whether the only container on a path was empty, and has one item now."""
-    return earlier.length == 0 and later.length == later.instances == 1 and later.kind in ITEM_KINDS
+    """Return whether the only container on a path was empty at the earlier census, and has one item at the later."""
+    is_single_container = later.instances == 1 and later.kind in ITEM_KINDS
+    return is_single_container and earlier.length == 0 and later.length == 1
 
 
 def _growth_of_path(earlier: Holding | None, later: Holding) -> float:
-    """Return the bytes that a path gained, between the bounds that its new items set if sampling errors are as large.
+    """Return the bytes that the containers on a path gained between two censuses, corrected for sampling errors.
 
-    Each new item has at least the mean bytes without the largest item, and at most the mean bytes of all.
+    Bytes of large containers are estimated from a sample of their items. If the number of new items is known, the gain
+    is limited to what so many items can have: each at least the mean without the largest item, at most the mean of all.
+
+    Args:
+        earlier: holding of the path at the earlier census; None for a new path.
+        later: holding of the path at the later census.
     """
     if earlier is None:
         return later.bytes
@@ -139,18 +145,27 @@ def _growth_of_path(earlier: Holding | None, later: Holding) -> float:
 
 
 def _unexplained_gains(
-    earlier_census: Census, later_census: Census, growth: Mapping[str, float], children: Mapping[str, list[str]]
+    earlier_census: Census, later_census: Census, growth_by_path: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the bytes that each owner gained itself, by path.
 
-    A container is an owner if its gain, without the bytes that owners below it explain, is more than noise.
+    A container is an owner if its growth, without the bytes that owners below it explain, is more than noise.
+
+    Args:
+        earlier_census: earlier census.
+        later_census: later census.
+        growth_by_path: bytes that each path of the later census gained, with all that lies below it.
     """
-    # Backwards, from the leaves up, as children come after their parents in a census.
+    children: dict[str, list[str]] = {}
+    for path, holding in later_census.holdings.items():
+        if holding.parent is not None:
+            children.setdefault(holding.parent, []).append(path)
     gains: dict[str, float] = {}
-    explained_bytes: dict[str, float] = {}  # of a path: by itself as an owner, and by owners below it
+    explained_bytes: dict[str, float] = {}  # by path: what the owners on the path and below it gained
+    # Backwards, so that children come before their parents, which a census has first.
     for path in reversed(list(later_census.holdings)):
         nested_bytes = sum(explained_bytes.get(child, 0) for child in children.get(path, ()))
-        own_bytes = _container_growth(earlier_census, later_census, path, growth[path])
+        own_bytes = _container_growth(earlier_census, later_census, path, growth_by_path[path])
         open_bytes = own_bytes - nested_bytes
         if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained_share) * own_bytes:
             gains[path] = open_bytes
@@ -160,37 +175,48 @@ def _unexplained_gains(
 
 
 def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str) -> bool:
-    """Return whether more holders have a container on this path than before, though there are no more holders.
+    """Return whether more items of an unchanged holder have a container on this path than at the earlier census.
 
-    Such are the objects in a list of constant length of which each keeps an array from its first use on.
+    Example: a list of 100 agents stays as long as it is, but each agent keeps an array from its first use on.
     """
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
-    # Estimates of items are compared only between equal samples.
-    if earlier is None or later.parent is None or earlier_census.sampled_items != later_census.sampled_items:
+    if earlier is None or later.parent is None:
         return False
-    old_holder, holder = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
-    if old_holder is None or holder.instances != old_holder.instances or holder.items > old_holder.items:
-        return False  # the holders became more or longer: then theirs is the growth
+    # Numbers of items are estimates, which only samples of one size make comparable.
+    if earlier_census.sampled_items != later_census.sampled_items:
+        return False
+    earlier_holder, later_holder = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
+    if earlier_holder is None:
+        return False
+    # If the holders became more or longer, the growth is theirs.
+    if later_holder.instances != earlier_holder.instances or later_holder.items > earlier_holder.items:
+        return False
     return later.instances > earlier.instances
 
 
 def _container_growth(earlier_census: Census, later_census: Census, path: str, growth: float) -> float:
-    """Return the part of a path's growth that its own containers explain; the rest is the growth of their holders.
+    """Return the part of a path's growth, in bytes, that its containers explain; their holders explain the rest.
 
-    It is all of the growth if they became longer, or more in as many holders; a share if they are both more and longer;
-    0 if they are only more, as their holders are. Several containers may lie on one path, such as all
-    `train.AGENTS[*].history`; its length is then their mean.
+    All of the growth, if the containers became longer, or if there are more of them without growth of a holder; a part,
+    if there are more of them and they are longer; 0, if there are only more of them, as the holder that got them grew.
+
+    Args:
+        earlier_census: earlier census.
+        later_census: later census.
+        path: path of one container, or of several, as `train.AGENTS[*].history` is; their length is then the mean.
+        growth: bytes that the path gained between the censuses.
     """
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
     if earlier is None or growth <= 0 or _has_first_item(earlier, later):
         return 0  # a new container did not grow: its holder did; and one item may be there for a moment
-    # A root with more instances than before is a local variable in more calls that wait.
+    # A root with more instances than before is a local variable of a function of which more calls wait.
     is_in_more_calls = later.parent is None and later.instances > earlier.instances
     if is_in_more_calls or _is_in_more_holders(earlier_census, later_census, path):
-        return growth  # it has no holder that grew
+        return growth
     if later.instances == earlier.instances:
-        # One container of many that becomes longer hardly changes the mean, but the number of items shows it, if both
-        # censuses sampled as many. Not for blocks: their number is estimated, and one block more has many more items.
+        # One container of many that becomes longer hardly changes the mean length, but the number of all items shows
+        # it, if both censuses sampled as many. Arrays and texts (blocks) are left out: their number is an estimate, and
+        # one more of them has many more elements.
         is_comparable = earlier_census.sampled_items == later_census.sampled_items and later.kind not in BLOCK_KINDS
         has_more_items = is_comparable and later.items > earlier.items
         return growth if later.length > earlier.length or has_more_items else 0
@@ -198,9 +224,10 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
 
 
 def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
-    """Return the part of a path's growth that comes from longer containers, where their number changed as well.
+    """Return the part of a path's growth, in bytes, that comes from longer containers; their number changed as well.
 
-    All of it if they are fewer, a share if they are more; 0 if they are longer by chance alone.
+    All of it if there are fewer containers than before, a part if there are more; 0 if the mean length rose by no more
+    than the sampling error.
     """
     # Other containers on the path have another mean, by chance.
     error = OWNING.maximum_sampling_errors * hypot(earlier.length_error, later.length_error)
@@ -208,25 +235,40 @@ def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
         return 0
     if later.instances < earlier.instances:
         return growth
-    # There are more containers, and longer ones: the length counts for as many as there were before, by the share of
-    # items that they did not have, and only if that is most of the growth.
-    longer_bytes = later.bytes * (earlier.instances / later.instances) * (1 - earlier.length / later.length)
+    # There are more containers, and longer ones. Of as many as there were before, the new items have this many bytes;
+    # they count only if they are most of the growth.
+    bytes_of_old_number = later.bytes * (earlier.instances / later.instances)
+    longer_bytes = bytes_of_old_number * (1 - earlier.length / later.length)
     return longer_bytes if longer_bytes >= OWNING.explained_share * growth else 0
 
 
 def describe_owner(
     earlier: Holding, census: Census, path: str, gain: float, user_code: UserCode, *, in_more_items: bool = False
 ) -> Owner:
-    """Describe a container that grew, by its newest items."""
+    """Describe a container that grew: what its newest items are, who holds it, and how its items can be removed.
+
+    Args:
+        earlier: its holding at the earlier census.
+        census: the later census, with references to its containers.
+        path: its path.
+        gain: bytes that it gained between the two censuses.
+        user_code: the code of the user's program.
+        in_more_items: whether more items of its unchanged holder have such a container than before.
+    """
     holding, modules = census.holdings[path], user_code.modules
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(census, holding))
     display_path = holding.path if in_more_items else _display_path(census, holding, modules)
-    container = census.containers[(holding.parent or path) if holding.kind == "graph" else path]  # a graph's tensor
+    # An autograd graph is no object of the program's: the tensor that it belongs to stands for it.
+    container_path = holding.parent if holding.kind == "graph" and holding.parent else path
+    container = census.containers[container_path]
     newest = newest_items(container, holding.kind, min(max(holding.length - earlier.length, 1), MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(census, path, user_code, newest[-1] if newest else None)
-    displayed_holding = census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding  # a column's table
+    # An array or a text (block) may be reported by its table.
+    displayed_holding = census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
+    # A local variable of more waiting calls than before.
+    is_in_more_calls = holding.parent is None and holding.instances > earlier.instances
     return Owner(
         path=display_path,
         holding=holding,
@@ -242,21 +284,21 @@ def describe_owner(
         code_name=container_name(census, display_path, modules),
         rule_advice=_rule_advice(census, holding, newest, modules, is_of_library=table is not None),
         table=table,
-        calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
+        calls=holding.instances if is_in_more_calls else 1,
         resource_item=_resource_item(contents, newest),
         in_more_items=in_more_items,
     )
 
 
 def _resource_item(contents: Contents, newest: Sequence[Any]) -> Any:
-    """Return the object whose class has the call that ends what the items keep open: the newest leaf of a mapped file.
+    """Return the object by whose class the advice names a call that ends the resource of the items, such as `close()`.
 
-    For other resources it is an item of the most frequent class; None without items.
+    This is an item of the most frequent class, or None without items; for mapped files, the newest array in one.
     """
     if contents.resource == "mapped file":
         return contents.leaves[-1]
-    kinds = count_values(id(type(item)) for item in newest)
-    return max(newest, key=lambda item: kinds[id(type(item))], default=None)
+    class_counts = count_values(id(type(item)) for item in newest)
+    return max(newest, key=lambda item: class_counts[id(type(item))], default=None)
 
 
 def _display_path(census: Census, holding: Holding, modules: Container[str]) -> str:
@@ -272,9 +314,11 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
     holdings = chain_of_holdings(census, holding.path)
     for outer, inner in reversed(list(pairwise(holdings))):
         hop = inner.path.removeprefix(outer.path)
-        # A part that the walk names itself, the base of a view, or an item of a tuple, such as a block of a DataFrame.
+        # Hops that no user writes: a part that only a census names (`.<dict>`), the base of a view, or an item of a
+        # tuple, such as a block of a DataFrame.
         is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and outer.kind == "tuple")
-        is_private = hop.startswith("._") and full_name(type(census.containers[outer.path]))[0] not in modules
+        outer_module, _ = full_name(type(census.containers[outer.path]))
+        is_private = hop.startswith("._") and outer_module not in modules  # of a library's object
         if not (is_nameless or is_private):
             return inner.path
     return holdings[0].path
@@ -290,26 +334,28 @@ def _rule_advice(
     rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)  # from the container no hop leads on
     if rule is None:
         return ""
-    # Out of a library's container the user is to take nothing.
+    # Texts for the placeholders of the remedy (`Rule.fix`), such as `{Session:session}`.
+    texts: dict[str, str] = {}
+    # The user must take nothing out of a library's container, so it gets no name here, and without one no call.
     name = NO_NAME if is_of_library else container_name(census, path, modules)
     call = removing_call(holding.kind, container, name)
-    # Texts for the places in the remedy of the rule (`Rule.fix`), such as `{Session:session}`.
-    texts = {"drop": f"drop it (`{call}`)"} if call else {}
+    if call:
+        texts["drop"] = f"drop it (`{call}`)"
     method = {"set": ".discard", "list": ".remove", "deque": ".remove"}.get(holding.kind)
     if call and method:  # a function that takes one item out, for a callback
         texts["remove"] = f"{name.text}{method}"
     names = holder_names(census, path, modules)
     for (holder, _), holder_name in zip(hops, names, strict=False):  # `names` ends with that of the container itself
         if holder_name.text and not holder_name.container_name:  # a name of its own, and not `item`
-            classes = (class_name(owner) for owner in mro(type(holder)))
-            texts |= {kind: holder_name.text for kind in classes if kind not in texts}
+            for owner in mro(type(holder)):
+                texts.setdefault(class_name(owner), holder_name.text)
     return rule.advice(texts)
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
-    """Return the chain of holders of a container, and its contents.
+    """Return the holders in words, root first (as `Owner.holders`), and the contents of the container on a path.
 
-    None if a census has no container on that path, or if it is a tensor whose autograd graph grows.
+    None if the census has no container there, or a tensor with an autograd graph, whose contents are not the tensor's.
     """
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:

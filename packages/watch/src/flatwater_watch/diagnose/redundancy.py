@@ -15,24 +15,22 @@ MAXIMUM_ELEMENTS = 1 << 20
 
 
 def describe_redundancy(arrays: Sequence[Any]) -> str | None:
-    """Return a sentence on redundancy in arrays that were stored one after the other; None if there is none.
+    """Return a sentence if arrays are equal, overlap, or need only float32; None if none of this is so.
 
-    Tensors on other devices are left out.
+    Args:
+        arrays: arrays and tensors in the order in which they were stored; those that NumPy cannot read, such as tensors
+            on another device, are left out.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return None
     readable = [array for array in map(_as_array, arrays) if array is not None and 0 < array.size <= MAXIMUM_ELEMENTS]
-    pairs = [
-        (earlier, later)
-        for earlier, later in pairwise(readable)
-        if earlier.shape == later.shape and earlier.dtype == later.dtype
-    ]
-    all_are_alike = len(pairs) == len(readable) - 1
-    if pairs and all_are_alike and readable[0].size > 1:  # single numbers may be equal by chance
-        if all(numpy.array_equal(*pair) for pair in pairs):
+    neighbours = list(pairwise(readable))
+    are_alike = all(earlier.shape == later.shape and earlier.dtype == later.dtype for earlier, later in neighbours)
+    if neighbours and are_alike and readable[0].size > 1:  # single numbers may be equal by chance
+        if all(numpy.array_equal(earlier, later) for earlier, later in neighbours):
             return "all arrays are equal: store one"
-        overlap = _describe_overlap(pairs)
+        overlap = _describe_overlap(neighbours)
         if overlap is not None:
             return overlap
     if readable and all(array.dtype == numpy.float64 and _fits_float32(numpy, array) for array in readable):
@@ -41,8 +39,8 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
 
 
 def _as_array(obj: Any) -> Any:
-    """Return an object as a plain numpy array on the same memory; None if NumPy cannot read it so."""
-    # A plain array, as a subclass may override the comparison.
+    """Return an array or tensor as a plain numpy array that shares its memory; None if NumPy cannot read its memory."""
+    # A plain array: a subclass may override the comparison, and run the program's code.
     numpy: Any = sys.modules["numpy"]
     torch: Any = sys.modules.get("torch")
     if is_a(obj, numpy.ndarray):
@@ -58,7 +56,14 @@ def _as_array(obj: Any) -> Any:
 
 
 def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """Return a sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not."""
+    """Return a sentence if arrays overlap as sliding windows do: nearly each is the one before, shifted by a few rows.
+
+    Args:
+        pairs: neighbours (earlier array, later array), all of one shape; a row is a slice along any one axis.
+
+    Returns:
+        The sentence; None if they do not overlap so.
+    """
     numpy: Any = sys.modules["numpy"]
     first_array, _ = pairs[0]
     shape = first_array.shape

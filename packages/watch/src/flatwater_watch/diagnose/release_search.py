@@ -1,4 +1,9 @@
-"""The search of a library's code for the functions that release a table, and how their calls are written."""
+"""The search of a library's code for the functions that release a table, and how their calls are written.
+
+A table is a container of the library that grows, such as `regex._main._cache`. A function releases it if it takes out
+objects: one of many, such as `unregister(key)`, or all, such as `clear()`. It is found by the names that lead to the
+table, such as `_cache`, and by what its bytecode does with them (`code_use`).
+"""
 
 from collections.abc import Container, Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
@@ -28,7 +33,7 @@ _CALL_DEPTH = 2
 
 
 def releases_one(call: str) -> bool:
-    """Return whether a call as code, such as "Saver.delete_thread(thread_id)", releases one object of many."""
+    """Return whether a call releases one object of many, as "Saver.delete_thread(thread_id)", and not all of them."""
     if call.startswith(("del ", "delattr(")):
         return True
     name = call.partition("(")[0].rpartition(".")[2]
@@ -36,20 +41,32 @@ def releases_one(call: str) -> bool:
 
 
 def releasing_word(name: str) -> str:
-    """Return the word for a release with which the name of a public function begins or ends; empty if there is none."""
+    """Return the word for a release with which a function's name begins or ends: "clear" of "clear_cache".
+
+    Empty for names without such a word, and for private functions.
+    """
     if name in DELETIONS:
         return "delete"
-    words = () if name.startswith("_") or "internal" in name else (first_word(name), name.rpartition("_")[2])
+    if name.startswith("_") or "internal" in name:
+        return ""
+    words = (first_word(name), name.rpartition("_")[2])
     return next((word for word in words if word in _RELEASING), "")
 
 
 def written_calls(
     owner: str, namespace: Mapping[str, Any], names: Iterable[str], user_names: frozenset[str], *, is_class: bool
 ) -> tuple[str, ...]:
-    """Return calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`.
+    """Return calls of functions with their parameters, the surest first, at most `MAXIMUM_CALLS`.
 
-    First come functions that undo what the user's code calls. Last come those that release one object and take no
-    argument, or whose names have no word for a release.
+    First come functions that undo what the user's code calls. Last come those that should release one object but take
+    no argument, or whose names have no word for a release.
+
+    Args:
+        owner: class, module or object before the dot of the calls.
+        namespace: functions of the class or module by name.
+        names: names of the functions.
+        user_names: names in the user's functions.
+        is_class: whether the functions are methods, whose first parameter is left out.
     """
     ranks = []
     for name in names:
@@ -61,17 +78,24 @@ def written_calls(
 
 
 def _undoes(name: str, user_names: Container[str]) -> bool:
-    """Return whether a function, by its name, undoes a function of the user's code: "unschedule" for "schedule"."""
+    """Return whether a function undoes, by its name, one that the user's code calls: "unschedule" for "schedule"."""
     opposites = (name.replace(word, opposite, 1) for word, opposite in _OPPOSITES if word in name)
     return any(opposite in user_names for opposite in opposites)
 
 
 def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
-    """Return the call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
+    """Return the call of a function with its parameters: "Saver.delete_thread(thread_id)".
+
+    Args:
+        owner: class, module or object before the dot.
+        name: name of the function.
+        value: the function.
+        is_class: whether it is a method, whose first parameter is left out.
+    """
     parameters = required_parameters(value, is_method=is_class)
     if name in DELETIONS:
-        return DELETIONS[name].format(owner, parameters or "key")  # C code describes none
-    # A function of C may describe no parameters, but one that releases one object of many needs to know which.
+        return DELETIONS[name].format(owner, parameters or "key")  # C code describes no parameters
+    # A function of C may describe none, but one that releases one object of many must be told which.
     if not parameters and plain_function(value) is None and releasing_word(name) not in _RELEASING_ALL:
         parameters = "..."
     return f"{owner}.{name}({parameters})"
@@ -98,8 +122,8 @@ class ReleaseSearch(NamedTuple):
     def releasing_names(self, namespace: Mapping[str, Any]) -> list[str]:
         """Return the names of functions in a class or module that release the table.
 
-        With a word for a release in its name, a function may release the table through others, or be of C. Without one
-        it must remove from the table itself, and add nothing to it.
+        A function with a word for a release in its name may release the table through other functions, or be of C, so
+        that its code cannot be read. One without such a word must remove from the table itself, and add nothing to it.
         """
         names = []
         for name, value in list(namespace.items()):  # a list, as another thread may add names meanwhile
@@ -112,46 +136,66 @@ class ReleaseSearch(NamedTuple):
         return names
 
     def _is_likely(self, name: str) -> bool:
-        """Return whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
-        return releasing_word(name) in _RELEASING_ALL or _undoes(
-            name, self.user_names.intersection(self.class_namespace)
-        )
+        """Return whether a function of C, by its name alone, likely releases the table.
+
+        It releases all, or undoes a method of the class that the user's code calls.
+        """
+        called_methods = self.user_names.intersection(self.class_namespace)
+        return releasing_word(name) in _RELEASING_ALL or _undoes(name, called_methods)
 
     def _removes(self, name: str, value: Any) -> bool:
-        """Return whether a public function, not called by the user, itself removes from the table and adds nothing."""
-        function = None if name.startswith("_") or name in self.user_names else plain_function(value)
+        """Return whether a function removes from the table itself and adds nothing to it.
+
+        Private functions, and those that the user's code calls already, do not count.
+        """
+        if name.startswith("_") or name in self.user_names:
+            return False
+        function = plain_function(value)
         if function is None or SELF in self.names or self.names.isdisjoint(function.__code__.co_names):
             return False
         use = code_use(function.__code__)
-        names_mean_table = self.module_namespace is None or function.__globals__ is self.module_namespace
-        return names_mean_table and not self.names.isdisjoint(use.removed) and self.names.isdisjoint(use.added)
+        return (
+            self._names_mean_table(function)
+            and not self.names.isdisjoint(use.removed)
+            and self.names.isdisjoint(use.added)
+        )
+
+    def _names_mean_table(self, function: FunctionType) -> bool:
+        """Return whether the names that lead to the table mean it in a function, too: not in one of another module."""
+        return self.module_namespace is None or function.__globals__ is self.module_namespace
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
-        """Return whether a function, or one that it calls, empties or replaces what is on the way to the table."""
+        """Return whether a function empties or replaces the table, or an object that holds it.
+
+        It may do so itself, by a call of a holder's method that releases the table (`methods`), or by other calls.
+
+        Args:
+            value: function, class method or static method; False for anything else.
+            depth: maximum depth of calls to follow.
+        """
         function = plain_function(value)
         if function is None:
             return False
         use = code_use(function.__code__)
-        names_mean_table = self.module_namespace is None or function.__globals__ is self.module_namespace
-        if names_mean_table and not self.names.isdisjoint(use.removed | use.replaced):
+        if self._names_mean_table(function) and not self.names.isdisjoint(use.removed | use.replaced):
             return True
-        # Else it calls a method that releases the table, or a function that does so at most `depth` calls deep.
-        return any(
-            (
-                name in self.methods
-                and self._stands_for_holder(receiver_names, function, names_mean_table=names_mean_table)
-            )
-            or (depth > 0 and self.releases(self._callee(name, receiver_names, function), depth - 1))
-            for name, receiver_names in use.calls
-        )
+        for name, receiver_names in use.calls:
+            if name in self.methods and self._stands_for_holder(receiver_names, function):
+                return True
+            if depth > 0 and self.releases(self._callee(name, receiver_names, function), depth - 1):
+                return True
+        return False
 
-    def _stands_for_holder(
-        self, receiver_names: frozenset[str], function: FunctionType, *, names_mean_table: bool
-    ) -> bool:
-        """Return whether a name stands for an object on the way to the table, or for a function that returns one."""
-        if names_mean_table and not self.names.isdisjoint(receiver_names):
+    def _stands_for_holder(self, receiver_names: frozenset[str], function: FunctionType) -> bool:
+        """Return whether the object before the dot of a call is the table, or an object that holds it.
+
+        Args:
+            receiver_names: names that this object may stand for, by the code of `function`.
+            function: function that makes the call.
+        """
+        if self._names_mean_table(function) and not self.names.isdisjoint(receiver_names):
             return True
-        # Functions of the module that use a name of the table, such as `get_registry` in `get_registry().clear()`.
+        # In `get_registry().clear()`: functions of the module that use a name of the table.
         givers = [plain_function(dict.get(function.__globals__, name)) for name in receiver_names]
         return any(
             giver is not None
@@ -161,14 +205,17 @@ class ReleaseSearch(NamedTuple):
         )
 
     def _callee(self, name: str, receiver_names: frozenset[str], function: FunctionType) -> Any:
-        """Return the function that a call by this name calls: a global, or a method of `self`; None for any other."""
+        """Return the function that a call within `function` calls; None if it is not known.
+
+        It is known for a global, `name(...)`, and for a method of the same class, `self.name(...)`.
+        """
         if not receiver_names:
             return dict.get(function.__globals__, name)
         return self.class_namespace.get(name) if receiver_names == {SELF} else None
 
     def _is_library_c_function(self, value: Any) -> bool:
-        """Return whether a member of the library's class or module is written in C, so that its code cannot be read."""
-        # Members come from the library's own class: any method of C among them is the library's.
+        """Return whether a function of the library is written in C, so that its code cannot be read."""
+        # Methods come from the library's own class, so that those of C are the library's.
         if type(value) is MethodDescriptorType:
             return True
         module = value.__module__ if type(value) is BuiltinFunctionType else None

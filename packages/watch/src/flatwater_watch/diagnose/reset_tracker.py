@@ -46,7 +46,14 @@ class ResetTracker:
         self._containers: dict[str, _TrackedContainer] = {}
 
     def track_owners(self, owners: Iterable[Owner], resident: int) -> None:
-        """Track the owners that are one container, not several on one path, and that grow by single items."""
+        """Track the containers that a comparison found to grow.
+
+        Left out are paths with several containers, and containers that do not grow by single items.
+
+        Args:
+            owners: containers that grew.
+            resident: resident bytes of the process now.
+        """
         for owner in owners:
             if owner.holding.kind in ITEM_KINDS and ITEM not in owner.hops and owner.holding.instances == 1:
                 item_bytes = owner.holding.bytes / max(1, owner.holding.length)
@@ -57,7 +64,7 @@ class ResetTracker:
                     item_bytes=item_bytes,
                     resident_when_found=resident,
                 )
-                # One that is tracked already keeps the results of its checks.
+                # A container that is tracked already keeps the results of its checks.
                 container = self._containers.setdefault(owner.path, new_container)
                 container.greatest_length = max(container.greatest_length, owner.holding.length)
 
@@ -71,7 +78,13 @@ class ResetTracker:
         }
 
     def negligible_paths(self, resident: int) -> set[str]:
-        """Return paths of periodically emptied containers whose bytes, when full, are a small part of growth since."""
+        """Return the paths of periodically emptied containers that explain next to nothing of the growth.
+
+        Their bytes, when full, are a small part of what the process has gained since they were found.
+
+        Args:
+            resident: resident bytes of the process now.
+        """
         small_share = 1 - OWNING.explained_share
         paths = set[str]()
         for path in self.periodically_emptied_paths:
@@ -88,13 +101,13 @@ class ResetTracker:
 
     @property
     def has_recent_container(self) -> bool:
-        """Whether a tracked container has had few checks so far, so that its length must be checked often."""
-        # So many that they cover the longest time between two resets twice.
+        """Whether a tracked container has had few checks so far, so that lengths must be checked often."""
+        # Enough checks cover the longest time between two resets twice.
         few_checks = 2 * OWNING.maximum_checks_between_resets
         return any(container.all_checks < few_checks for container in self._containers.values())
 
     def check_lengths(self, roots: Roots) -> None:
-        """Read the lengths of all tracked containers now, and record which were emptied or refilled."""
+        """Read the lengths of all tracked containers now, and record which of them are emptied or refilled."""
         for container in self._containers.values():
             container.all_checks += 1
             # Found by its path each time, as the program may have put another container in its place.
@@ -105,7 +118,9 @@ class ResetTracker:
                 continue
             container.checks_since_emptied += 1
             if opened_object.length <= OWNING.emptied_share * container.greatest_length:
-                container.is_emptied, container.checks_since_emptied = True, 0
-            elif container.is_emptied:
-                container.is_emptied, container.was_refilled = False, True
+                container.is_emptied = True
+                container.checks_since_emptied = 0
+            elif container.is_emptied:  # at an earlier check, and refilled since
+                container.is_emptied = False
+                container.was_refilled = True
             container.greatest_length = max(container.greatest_length, opened_object.length)

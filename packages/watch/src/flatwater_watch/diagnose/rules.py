@@ -167,26 +167,27 @@ _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 
 
 def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
-    """Return the rule for a container; None if none is known.
+    """Return the rule for a container, by the places at which a rule for it may stand; None if there is no rule.
 
     Rules for the attributes on its path come first, the deepest first; then rules for its items; then for its root.
 
     Args:
-        root: path of the root.
-        hops: holders, root first, each with the name of its child; the container itself last, with an empty name.
+        root: path of the global, registry or local variable from which the container is reached.
+        hops: (object, attribute) for each hop from the root to the container: ((agent, ".memory"), (memory, ".rows"),
+            (rows, "")). The last is the container itself, with an empty text.
         items: newest items of the container.
     """
-    keys: list[str] = []
+    attribute_keys: list[str] = []
     root_keys = [root]
     for holder, name in reversed(hops):
-        keys += _attribute_rule_keys(type(holder), name)
-        # A rule holds for objects that the library keeps, not for an attribute of a user's object that it keeps: so
-        # rules for what lies above that object, the root included, do not count.
+        attribute_keys += _attribute_rule_keys(type(holder), name)
+        # If the container lies below a user's object, it is not the library that fills it: rules for what lies above
+        # that object, the root included, do not count.
         if name and _is_user_class(type(holder)):
             root_keys = []
             break
     item_keys = [key for item in items[-1:] for key in _item_keys(item)]  # the newest item stands for all
-    for key in [*keys, *item_keys, *root_keys]:
+    for key in [*attribute_keys, *item_keys, *root_keys]:
         rule = _find_rule_by_key(key)
         if rule is not None:
             return rule
@@ -195,8 +196,11 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
 
 def find_native_rule(kind: type) -> Rule | None:
     """Return the rule for an object of a class at whose line memory of C grows; None if none is known."""
-    keys = (f"({'.'.join(full_name(owner))})" for owner in mro(kind))
-    return next((rule for key in keys if (rule := _find_rule_by_key(key)) is not None), None)
+    for owner in mro(kind):
+        rule = _find_rule_by_key(f"({'.'.join(full_name(owner))})")  # `(ctypes.CDLL)`
+        if rule is not None:
+            return rule
+    return None
 
 
 def _attribute_rule_keys(kind: type, name: str) -> Iterable[str]:
@@ -212,6 +216,7 @@ def _attribute_rule_keys(kind: type, name: str) -> Iterable[str]:
 
 
 def _is_user_class(kind: type) -> bool:
+    """Return whether a class is defined in a file of the user's program, and not in a library."""
     module, _ = full_name(kind)
     file = (module_namespace(module) or {}).get("__file__")
     return module == "__main__" or (type(file) is str and is_user_file(file))
@@ -229,7 +234,7 @@ def _item_keys(item: Any) -> Iterable[str]:
 
 
 def _find_rule_by_key(key: str) -> Rule | None:
-    """Return the rule whose place is the key, or matches it with `*`; None without one for the library's version."""
+    """Return the rule at a place, which the rule may write with `*`; None if none holds for the loaded version."""
     rule = _BY_PLACE.get(key)
     if rule is None:
         rule = next((pattern for pattern in _PATTERNS if _matches_pattern(pattern.place, key)), None)
@@ -237,7 +242,7 @@ def _find_rule_by_key(key: str) -> Rule | None:
 
 
 def _matches_pattern(place: str, key: str) -> bool:
-    """Return whether a key matches a place that begins or ends with `*`."""
+    """Return whether a key matches the place of a rule that begins or ends with `*`: `torch._dynamo.*`."""
     return key.endswith(place[1:]) if place.startswith("*") else key.startswith(place[:-1])
 
 
@@ -245,7 +250,7 @@ def _fits_loaded_version(rule: Rule) -> bool:
     """Return whether the loaded library has one of the versions of a rule; True also if its version is not known."""
     if not rule.versions:
         return True
-    bound_match = _VERSION.fullmatch(rule.versions)
+    bound_match = _VERSION.fullmatch(rule.versions)  # `<2.1`, `>=2.1`
     package_match = re.search(r"\w+", rule.place)
     namespace = None if package_match is None else module_namespace(package_match[0])
     version_text = plain_text((namespace or {}).get("__version__"))

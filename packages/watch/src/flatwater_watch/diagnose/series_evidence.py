@@ -1,4 +1,8 @@
-"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps."""
+"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps.
+
+A drift is a lasting rise of a series. To save time a reading judges only some series: they are divided into groups,
+which take turns (`ReadingHistory.judges_group`).
+"""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -19,15 +23,17 @@ T = TypeVar("T")
 def collect_series_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
     """Judge the series that are due at this reading; return the evidence on those that drift.
 
-    Updates `history.drift_counts`, by which `unexplained_growth` decides on native growth.
+    The judgements in a row that found a drift are counted in `history.drift_counts`; `unexplained_growth` reads there
+    whether native growth is certain.
     """
     causes = []
     ownerless: list[tuple[VerdictName, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
-    # Each kind of series is a group: after the first readings, only one group is judged at each, to save time.
+    # Group 0 and 1 are these two, group 2 the unaccounted bytes, and group 3 the declared state.
     for group, (verdict, series) in enumerate(ownerless):
         if history.judges_group(group):
             drift = _strict_drift(series.steps, series.values, reading.material_bytes)
-            if (slope := _count_repeats_(history, verdict, drift)) is not None:
+            slope = _count_repeats_(history, verdict, drift)
+            if slope is not None:
                 causes.append(unowned_evidence(verdict, slope, history.growth(reading)))
     if history.judges_group(len(ownerless)):
         # Only to count: `native_growth_evidence` makes the evidence on this growth, once objects are ruled out.
@@ -39,9 +45,9 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading) -> list[
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """Return the slope of a drift of at least `minimum` bytes, else None; more points and confidence must prove it.
+    """Return the slope of a series if it drifts by at least `minimum` bytes, else None.
 
-    Stricter than for owners, as no object holds this growth.
+    It takes more points and more confidence than for a container, as no object proves this growth.
     """
     return drift_slope(
         steps, values, minimum=minimum, fewest=DRIFT.minimum_points_without_object, confidence=DRIFT.confidence
@@ -49,7 +55,13 @@ def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: floa
 
 
 def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T | None:
-    """Count the judgements in a row that had a result; return the latest result once they are enough, else None."""
+    """Count the judgements in a row that had a result; return this result if they are enough by now, else None.
+
+    Args:
+        history: readings, which keep the count in `drift_counts`.
+        name: name of the series that was judged.
+        result: result of this judgement; None, which sets the count to 0, if it found nothing.
+    """
     history.drift_counts[name] = 0 if result is None else history.drift_counts[name] + 1
     return result if history.drift_counts[name] >= DRIFT.judgements_in_row else None
 
@@ -57,8 +69,8 @@ def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T |
 def _leaves_evidence(history: ReadingHistory, reading: Reading) -> list[Evidence]:
     """Return the evidence on leaves of the declared state, such as a buffer, that are being filled, or that drift.
 
-    A leaf is judged for drift only if all declared state together drifts; its minimum rise is an equal part of the
-    bytes that are material for the process.
+    A leaf is judged for drift only if all declared state together drifts. Its minimum rise is that of the process,
+    divided by the number of leaves.
     """
     all_state, material_bytes = history.declared, reading.material_bytes
     state_drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
@@ -69,7 +81,7 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading) -> list[Evidence
         slope = None
         if state_drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
-        # A leaf of a known size needs less proof, as it only rises while it is being filled.
+        # A leaf that is not full yet needs less proof, as its size when full is known.
         if slope is None and planned_bytes is not None and size < planned_bytes:
             slope = filling_slope(series.steps, series.values, latest_step=reading.step, minimum=material_bytes)
         if slope is not None:
@@ -78,13 +90,13 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading) -> list[Evidence
 
 
 def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
-    """Return the evidence on phases that the last few judgements all found to become slower.
+    """Return the evidence on phases whose steps become slower, if several judgements in a row found it.
 
-    Updates `history.drift_counts`. A series of more than `POINTS_JUDGED_ALWAYS` readings is judged only at every fourth
-    reading, to save time.
+    The judgements are counted in `history.drift_counts`. To save time, a series of more than `POINTS_JUDGED_ALWAYS`
+    readings is judged only at every fourth reading.
     """
     causes = []
-    # Each phase is a group of its own, so that only some phases are judged at a reading: see `judges_group`.
+    # Each phase is a group of its own (`ReadingHistory.judges_group`).
     for group, phase in enumerate(reading.rates):
         series = history.phase_costs.get(phase)
         # A phase that has taken no step yet has no series.
@@ -96,15 +108,15 @@ def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Ev
 
 
 def retention_evidence_at_end(history: ReadingHistory, reading: Reading) -> list[Evidence]:
-    """Return the evidence, at the end, on freed memory that the allocator keeps; empty if it is not most growth.
+    """Return the evidence, at the end, on freed memory that the allocator keeps; empty unless it is most of the growth.
 
-    Two judgements in a row are enough: with the last reading and without it.
+    Its series must drift both with the last reading and without it.
     """
     free, resident, minimum_rise = history.free, history.resident, reading.material_bytes
     warm_up_end = len(free.steps) // ENDING.warm_up_divisor
-    kept_growth = free.values[-1] - free.values[warm_up_end]
+    free_growth = free.values[-1] - free.values[warm_up_end]
     growth = resident.values[-1] - resident.values[warm_up_end]
-    if growth < minimum_rise or kept_growth < OWNING.explained_share * growth:
+    if growth < minimum_rise or free_growth < OWNING.explained_share * growth:
         return []
     slope = _line_or_jump_drift(free.steps, free.values, minimum_rise)
     earlier_slope = _line_or_jump_drift(free.steps[:-1], free.values[:-1], minimum_rise)
@@ -114,8 +126,8 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading) -> list
 
 
 def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """Return the slope of a drift of all points, or else of one point for each jump; None if neither drifts."""
-    # A heap whose holes are filled again grows in jumps, as each round needs a little more than the round before.
+    """Return the slope of a series if it drifts, or if its jumps do (one point for each); None if neither does."""
+    # A heap whose holes are filled again grows in jumps: it grows only when a round needs more than any before.
     return _strict_drift(steps, values, minimum) or _strict_drift(*jump_points(steps, values, minimum), minimum)
 
 

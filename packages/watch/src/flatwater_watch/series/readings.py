@@ -98,14 +98,14 @@ class Scale(NamedTuple):
     """Seconds since 1970."""
 
     def unit_at_step(self, step: int | None) -> int | None:
-        """Return the number of the unit in which a step falls, such as the episode; None if the step is None.
+        """Return the number of the unit, such as the episode, in which a step falls; None if the step is None.
 
-        A step in the past counts as now: the number is at least `units`.
+        Steps before the present one are taken for the present one, so that the number is at least `units`.
         """
         return None if step is None else self.units + max(0, ceil((step - self.step) / self.per_unit))
 
     def time_at_step(self, step: int | None) -> float | None:
-        """Return the seconds since 1970 at a step, if steps keep their pace; None if step or pace is not known."""
+        """Return the time of a step in seconds since 1970, at the present pace; None if step or pace is not known."""
         if step is None or self.steps_per_second <= 0:
             return None
         return self.now + max(0, step - self.step) / self.steps_per_second
@@ -139,7 +139,7 @@ class ReadingHistory:
     """Number of judgements in a row that found a drift, by the name of the series."""
 
     def add(self, reading: Reading) -> None:
-        """Append a reading to each series."""
+        """Append the figures of a reading to their series."""
         step = reading.step
         self.readings += 1
         self.resident.add(step, reading.resident + reading.children)
@@ -158,9 +158,10 @@ class ReadingHistory:
                 self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def judges_group(self, group: int) -> bool:
-        """Return whether the series of this group are judged at the newest reading.
+        """Return whether the series of this group are to be judged at the newest reading.
 
-        At the first readings all groups are; later one of `TURN_COUNT` groups in turn, as one reading changes little.
+        At the first `POINTS_JUDGED_ALWAYS` readings all groups are; later the groups take turns, to save time: each is
+        judged at every `TURN_COUNT`-th reading.
         """
         return self.readings <= POINTS_JUDGED_ALWAYS or self.readings % TURN_COUNT == group % TURN_COUNT
 
@@ -187,10 +188,10 @@ class ReadingHistory:
 
 
 def recent_slope(series: Series) -> Slope:
-    """Return the robust slope over the recent half of a series, or over more of it if the half has too few points."""
+    """Return the robust slope of the recent half of a series, or of more of it if the half has too few points."""
     if len(series.steps) <= 1:
         return Slope(per_step=0.0, low=0.0, high=0.0)  # one point has no slope
-    # At least as many points as a drift must have that no object explains.
+    # At least as many points as prove a drift that no object explains.
     begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.minimum_points_without_object))
     return robust_slope(
         thin_evenly(series.steps[begin:], DRIFT.judged_points), thin_evenly(series.values[begin:], DRIFT.judged_points)

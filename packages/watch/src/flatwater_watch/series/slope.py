@@ -56,7 +56,8 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     """Return the median of the slopes of all pairs of points (Theil 1950), with the rank interval of Sen (1968).
 
     Outliers in up to 29 % of the points do not move the median far. The bounds are the slopes whose ranks lie z·s/2
-    below and above the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
+    below and above the middle, where z is the normal deviation at the confidence, and s the standard deviation of
+    Kendall's statistic, corrected for tied values.
     """
     steps, values = thin_evenly(steps), thin_evenly(values)
     n = len(steps)
@@ -66,13 +67,13 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         for j in range(i + 1, n)
         if steps[i] != steps[j]
     )
-    ties = sum(_kendall_variance(k) for series in (steps, values) for k in _tie_counts(series))
-    deviation = sqrt(max(0, _kendall_variance(n) - ties) / 18)
-    interval_ranks = normal_deviations(confidence) * deviation
-    # Sen's ranks (N - zs) / 2 and (N + zs) / 2 + 1 of N slopes, which begin at 1, as indexes.
-    low_rank = max(0, round((len(slopes) - interval_ranks) / 2) - 1)
-    high_rank = min(len(slopes) - 1, round((len(slopes) + interval_ranks) / 2))
-    return Slope(per_step=median(slopes), low=slopes[low_rank], high=slopes[high_rank], span=steps[-1] - steps[0])
+    tie_variance = sum(_kendall_variance(k) for series in (steps, values) for k in _tie_counts(series))
+    deviation = sqrt(max(0, _kendall_variance(n) - tie_variance) / 18)
+    interval_ranks = normal_deviations(confidence) * deviation  # z·s
+    # Sen's ranks of N slopes are (N - z·s) / 2 and (N + z·s) / 2 + 1. They begin at 1, and indexes at 0.
+    low_index = max(0, round((len(slopes) - interval_ranks) / 2) - 1)
+    high_index = min(len(slopes) - 1, round((len(slopes) + interval_ranks) / 2))
+    return Slope(per_step=median(slopes), low=slopes[low_index], high=slopes[high_index], span=steps[-1] - steps[0])
 
 
 def drift_slope(
@@ -83,24 +84,24 @@ def drift_slope(
     fewest: int = DRIFT.minimum_points,
     confidence: float = 0.95,
 ) -> Slope | None:
-    """Return the slope of the recent part of a series if it rises for good, None if it does not.
+    """Return the slope of the recent part of a series if it drifts (rises for good), None if it does not.
 
-    The recent part is the second half of the steps; if that does not rise, the last points of a long series are tried.
-    A part rises for good if the lower bound of its slope is positive, and if it rises by a material amount, in most of
-    five equal blocks, and without slowing down.
+    The recent part is the second half of the steps; if that does not drift, the last points of a long series are tried.
+    A part drifts if the lower bound of its slope is positive, and if it rises by `minimum`, in most of five equal
+    blocks, and without slowing down.
 
     Args:
         steps: steps at which the values were read, ascending.
         values: values, one for each step.
         minimum: minimum rise within the recent part.
-        fewest: minimum points of the recent part.
+        fewest: minimum number of points of the recent part.
         confidence: confidence at which the slope must be positive.
     """
     if len(steps) < fewest:
         return None
     half_index = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
     slope = _window_slope(steps[half_index:], values[half_index:], minimum, confidence)
-    # If the last points are no smaller a part than the half, they say nothing new.
+    # The last points are tried only if they are fewer than the half: else they say nothing new.
     late_begin = len(steps) - max(DRIFT.late_window_points, fewest)
     if slope is not None or late_begin <= half_index:
         return slope
@@ -110,13 +111,21 @@ def drift_slope(
 
 
 def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: float, confidence: float) -> Slope | None:
-    """Return the slope of a window of readings; None unless it rises all along, beyond noise, without slowing down."""
+    """Return the slope of a part of a series; None unless it rises all along, beyond noise, and without slowing down.
+
+    Args:
+        steps: steps of the part, ascending.
+        values: values, one for each step.
+        minimum: minimum rise from the first step to the last.
+        confidence: confidence at which the slope must be positive.
+    """
     steps, values = thin_evenly(steps, DRIFT.judged_points), thin_evenly(values, DRIFT.judged_points)
     if not _rises_throughout(values, minimum):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
     noise = DRIFT.minimum_rise_deviations * median(line_residuals(steps, values, slope))
-    is_material = slope.per_step * slope.span >= max(minimum, noise)
+    rise = slope.per_step * slope.span
+    is_material = rise >= max(minimum, noise)
     return slope if slope.low > 0 and is_material and _does_not_slow_down(steps, values) else None
 
 
@@ -125,15 +134,15 @@ def filling_slope(
 ) -> Slope | None:
     """Return the rate at which a buffer of a known size is being filled; None if it does not fill, or has stopped.
 
-    The touched bytes of a buffer have no noise: they rise when the program writes to a new page, and stay. But they
-    rise in jumps of a huge page (2 MiB) or several, so that few readings make no line. So less proof is needed than for
-    growth without a known cause: since the bytes last fell, there are enough rises in each half of the steps, the rises
-    are material together, do not fade, and no pause at the end is much longer than the earlier ones.
+    Since the bytes last fell, there must be enough rises in each half of the steps, which together have the minimum, do
+    not fade, and do not end with a pause much longer than the earlier ones. That is less proof than for growth without
+    a known cause: the touched bytes of a buffer have no noise, as they rise when the program writes to a new page, and
+    stay. But they rise in jumps of a huge page (2 MiB) or several, so that few readings make no line.
 
     Args:
         steps: steps at which the bytes were read, ascending; those without a rise may be left out.
         values: touched bytes, one for each step.
-        latest_step: latest step, at or after the last of these steps.
+        latest_step: step of the latest reading, at or after the last of these steps.
         minimum: half of the bytes by which the buffer must rise in all.
 
     Returns:
@@ -142,40 +151,47 @@ def filling_slope(
     if len(values) < FILLING.minimum_readings or values[-1] - min(values) < 2 * minimum:  # the cheap condition first
         return None
     last_fall = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
-    # Indexes of the readings at which the bytes have risen.
-    rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
-    if not rises:  # the bytes have not risen since they last fell
+    # Indexes of the readings at which the bytes have risen since they last fell.
+    rise_indexes = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
+    if not rise_indexes:
         return None
-    begin = rises[0] - 1  # the reading before the first rise
-    early_rises = [i for i in rises if steps[i] <= (steps[begin] + latest_step) / 2]
-    late_count = len(rises) - len(early_rises)
-    if len(values) - begin < FILLING.minimum_readings or min(len(early_rises), late_count) < FILLING.minimum_rises:
+    begin = rise_indexes[0] - 1  # the reading before the first rise
+    middle_step = (steps[begin] + latest_step) / 2
+    early_indexes = [i for i in rise_indexes if steps[i] <= middle_step]
+    late_count = len(rise_indexes) - len(early_indexes)
+    if len(values) - begin < FILLING.minimum_readings or min(len(early_indexes), late_count) < FILLING.minimum_rises:
         return None
     span = latest_step - steps[begin]
     rise = values[-1] - values[begin]
-    early_rise = values[early_rises[-1]] - values[begin]
-    longest_pause = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
+    early_rise = values[early_indexes[-1]] - values[begin]
+    longest_pause = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rise_indexes]))
     is_small = rise < 2 * minimum
     fades = rise - early_rise < FILLING.minimum_late_rise_share * early_rise
-    has_stopped = latest_step - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest_pause
+    has_stopped = latest_step - steps[rise_indexes[-1]] > FILLING.maximum_pause_ratio * longest_pause
     if is_small or fades or has_stopped:
         return None
-    jump = max(values[i] - values[i - 1] for i in rises)
-    return Slope(per_step=rise / span, low=(rise - jump) / span, high=(rise + jump) / span, span=span)
+    largest_jump = max(values[i] - values[i - 1] for i in rise_indexes)
+    low, high = (rise - largest_jump) / span, (rise + largest_jump) / span
+    return Slope(per_step=rise / span, low=low, high=high, span=span)
 
 
 def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float) -> tuple[list[float], list[float]]:
-    """Return the steps and the values of a series at its jumps: changes by `DRIFT.jump_share` of `minimum` or more.
+    """Return the steps and the values of a series at its jumps, which are changes by a part of `minimum` or more.
 
     Memory that grows once an epoch, and is read at every update, rises in jumps: most neighbours are equal, and the
     slopes between them say nothing. One point for each jump makes a line again.
+
+    Args:
+        steps: steps at which the values were read, ascending.
+        values: values, one for each step.
+        minimum: minimum rise that counts as growth; a jump has at least `DRIFT.jump_share` of it.
     """
     jump_indexes = [0] if values else []
     for i in range(1, len(values)):
         if abs(values[i] - values[jump_indexes[-1]]) >= DRIFT.jump_share * minimum:
             jump_indexes.append(i)
     longest_pause = max((steps[later] - steps[earlier] for earlier, later in pairwise(jump_indexes)), default=0)
-    # The last point counts too if it ends the longest level part: then the growth may have stopped.
+    # If the level part at the end is the longest, growth may have stopped: then the last point counts too.
     if jump_indexes and steps[-1] - steps[jump_indexes[-1]] > longest_pause:
         jump_indexes.append(len(values) - 1)
     return [steps[i] for i in jump_indexes], [values[i] for i in jump_indexes]
@@ -184,9 +200,9 @@ def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float)
 def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
     """Return whether a series may be rising: a cheap test before `drift_slope`.
 
-    The last few values, or as many from the recent half, must rise by half of `minimum`: so few values may cover only a
-    part of the rise that `drift_slope` judges. They must also rise by several times the usual difference of neighbours,
-    which noise rarely does.
+    The last few values, or as few spread over the recent half, must rise by half of `minimum`, the rise that
+    `drift_slope` wants of more values. They must also rise by several times the usual difference of neighbours, which
+    noise rarely does.
     """
     n = len(values)
     if n < DRIFT.minimum_points:
@@ -208,15 +224,16 @@ def thin_evenly(series: Sequence[float], maximum: int = MAXIMUM_POINTS) -> Seque
 
 
 def _is_rising(values: Sequence[float]) -> bool:
-    """Return whether the later value is larger in all pairs of values, or in all but one."""
+    """Return whether the values rise: of all pairs of values, with one exception at most, the later is the larger."""
     rises = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]  # of each pair
     return sum(rises) >= len(rises) - 1
 
 
 def rises_in_most_blocks(levels: Sequence[float]) -> bool:
-    """Return whether the levels of successive blocks rise from first to last, and most steps rise by a fair share.
+    """Return whether a series rises throughout, by the levels of its successive blocks.
 
-    The share is `DRIFT.participating_share` of the mean rise from block to block.
+    The last level must lie above the first, and `DRIFT.blocks_rising` of the rises from block to block must have at
+    least `DRIFT.participating_share` of the mean rise.
     """
     mean_rise = (levels[-1] - levels[0]) / (len(levels) - 1)
     rising_count = sum(later - earlier >= DRIFT.participating_share * mean_rise for earlier, later in pairwise(levels))
@@ -224,7 +241,7 @@ def rises_in_most_blocks(levels: Sequence[float]) -> bool:
 
 
 def line_residuals(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
-    """Return the distances of the values from a line with the given slope that has as many values above as below it."""
+    """Return the distances of the values from the line with this slope that has as many values above it as below."""
     return median_residuals([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
 
 
@@ -235,14 +252,21 @@ def median_residuals(values: Sequence[float]) -> list[float]:
 
 
 def _rises_throughout(values: Sequence[float], minimum: float) -> bool:
-    """Return whether medians of equal blocks of the values rise in most blocks, and by half of `minimum` in all."""
+    """Return whether the values rise in most of `DRIFT.blocks` equal blocks, and by half of `minimum` in all.
+
+    A block is judged by its median.
+    """
     n = len(values)
-    blocks = [median_low(values[i * n // DRIFT.blocks : (i + 1) * n // DRIFT.blocks]) for i in range(DRIFT.blocks)]
-    return blocks[-1] - blocks[0] >= minimum / 2 and rises_in_most_blocks(blocks)
+    limits = [i * n // DRIFT.blocks for i in range(DRIFT.blocks + 1)]
+    levels = [median_low(values[begin:end]) for begin, end in pairwise(limits)]
+    return levels[-1] - levels[0] >= minimum / 2 and rises_in_most_blocks(levels)
 
 
 def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool:
-    """Return whether the second half rises at `DRIFT.minimum_late_slope_share` of the first half's rate, or faster."""
+    """Return whether the second half rises about as fast as the first, or faster.
+
+    It must have at least `DRIFT.minimum_late_slope_share` of the first half's slope.
+    """
     middle = len(steps) // 2
     first_slope = robust_slope(steps[: middle + 1], values[: middle + 1])
     second_slope = robust_slope(steps[middle:], values[middle:])
@@ -250,10 +274,10 @@ def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool
 
 
 def _kendall_variance(k: int) -> int:
-    """Return 18 times the variance of Kendall's statistic for k values; k tied values reduce it by as much."""
+    """Return 18 times the variance of Kendall's statistic for k values; k equal values (a tie) reduce it by as much."""
     return k * (k - 1) * (2 * k + 5)
 
 
 def _tie_counts(series: Sequence[float]) -> list[int]:
-    """Return how often each value occurs that occurs more than once."""
+    """Return the number of occurrences of each value that occurs more than once."""
     return [k for k in count_values(series).values() if k > 1]

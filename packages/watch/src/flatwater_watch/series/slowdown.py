@@ -34,7 +34,7 @@ class Slowdown(NamedTuple):
 def find_slowdown(costs: Series) -> Slowdown | None:
     """Return the mean CPU seconds of a step before and now if they rise by much and go on rising; else None.
 
-    All readings after the warm-up are judged, or else their recent half.
+    All readings after the warm-up are judged; if these do not rise so, the recent half of the readings is.
 
     Args:
         costs: at each reading, the mean CPU seconds per step since the reading before.
@@ -51,7 +51,12 @@ def find_slowdown(costs: Series) -> Slowdown | None:
 
 
 def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
-    """Return a step's mean CPU seconds before and now; None unless they rise by much, to the end, without a jump."""
+    """Return the mean CPU seconds of a step before and now; None unless they rise by much, to the end, without a jump.
+
+    Args:
+        steps: steps of the readings, ascending.
+        costs: CPU seconds per step at each reading, as the mean since the reading before.
+    """
     means = _mean_costs(steps, costs)
     middle_mean = means[DRIFT.blocks // 2]
     early_rise, late_rise = middle_mean - means[0], means[-1] - middle_mean
@@ -64,20 +69,27 @@ def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowd
     residuals = line_residuals(steps, costs, slope)
     if slope.low <= 0 or slope.per_step * slope.span < DRIFT.minimum_rise_deviations * median(residuals):
         return None
-    # A line must fit about as well as two levels, of two readings or more, with a jump between them: another program's
-    # start makes a jump.
-    misfits = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
-    line_fits = sum(residuals) <= SLOWER.maximum_line_misfit * min(misfits)
+    # When another program starts, the costs jump from one level to another. So a line must fit about as well as two
+    # levels of at least two readings each, with the jump at the best place between them.
+    jump_misfits = (
+        sum(median_residuals(costs[:jump])) + sum(median_residuals(costs[jump:])) for jump in range(2, len(costs) - 1)
+    )
+    line_fits = sum(residuals) <= SLOWER.maximum_line_misfit * min(jump_misfits)
     return Slowdown(before=means[0], now=means[-1]) if line_fits else None
 
 
 def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
-    """Return the mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps."""
+    """Return the mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps.
+
+    Args:
+        steps: steps of the readings, ascending.
+        costs: CPU seconds per step at each reading, as the mean since the reading before.
+    """
     seconds = (cost * (end - begin) for cost, (begin, end) in zip(costs[1:], pairwise(steps), strict=True))
     seconds_at_reading = [0.0, *accumulate(seconds)]
 
     def seconds_to_step(step: float) -> float:
-        """Return the CPU seconds from the first reading to a step, between two readings in proportion."""
+        """Return the CPU seconds from the first reading to a step, interpolated between two readings."""
         next_reading = max(1, bisect_left(steps, step))
         return seconds_at_reading[next_reading] - costs[next_reading] * (steps[next_reading] - step)
 
