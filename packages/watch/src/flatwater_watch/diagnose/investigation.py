@@ -1,4 +1,8 @@
-"""The investigation of one drift of memory, a case in names: its first census, and the owners that later ones show."""
+"""The investigation of one drift of memory: its first census, and the owners that later ones show.
+
+In names it is a case. A census is a snapshot of the containers that the program can reach; the first one of a case is
+the baseline. An owner is a container that grew since then, by its path. A drift is a lasting rise of memory.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -134,9 +138,15 @@ class Investigation:
 
 
 def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_bytes: float) -> float:
-    """Return the bytes without an owner that came since `case.lengths` was taken; 0 if they are too few for a search.
+    """Return the bytes that came since `case.lengths` was taken and have no owner; 0 if they are too few for a search.
 
-    After a search in vain twice as many must come, as a search takes as long as several censuses.
+    For a further search twice as many must come, as a search takes as long as several censuses.
+
+    Args:
+        case: investigation, with the causes found so far and the step of `case.lengths`.
+        step: step of the latest reading.
+        rate: bytes per step by which memory grows.
+        minimum_bytes: minimum bytes for a search.
     """
     if case.lengths is None or case.lengths_step is None:
         return 0.0
@@ -146,7 +156,10 @@ def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_b
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """Find the holders of containers that are longer than in `case.lengths`; clear `case.lengths` if any is found."""
+    """Return the holders of containers that are longer now than in `case.lengths`, which is cleared if any is found.
+
+    Nothing is searched if no lengths were taken, or if `missing_bytes`, the bytes without an owner, is 0.
+    """
     if case.lengths is None or not missing_bytes:
         return GrownHolders(holders={}, must_open_ids=frozenset())
     case.searched_bytes = missing_bytes
@@ -159,14 +172,21 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 def find_owners_since_baseline_(
     case: Investigation, baseline_census: Census, census: Census, rate: float
 ) -> list[Owner]:
-    """Return the owners that grew since the case's baseline, and record the containers that it reached."""
-    # Containers that lay on the same path at the first census.
+    """Return the owners that grew between two censuses, and record which containers the case has reached.
+
+    Args:
+        case: investigation.
+        baseline_census: first census of the case.
+        census: latest census, with references to its containers.
+        rate: bytes per step by which memory grows.
+    """
+    # Containers on paths of the first census.
     case.reached_ids = frozenset(
         id(container) for path, container in census.containers.items() if path in baseline_census.holdings
     )
     steps = census.step - case.first_step
     owners = find_grown_owners(baseline_census, census, rate, steps, seeks_handles=case.seeks_handles)
-    # A program that still imports modules fills registries, once.
+    # Imports fill registries once, which is no lasting growth.
     if imported_module_count() > case.module_count + CASE.maximum_modules_loaded:
         owners = [owner for owner in owners if not lies_in_registry(owner.path)]
     return owners
@@ -177,29 +197,36 @@ def find_grown_owners(
 ) -> list[Owner]:
     """Return the containers that grew between two censuses, without those of too small a share of the growth.
 
-    If containers seem to grow much faster than the process, its growth is divided among them: nodes of a tree, when
-    sampled, reach each other, and their sizes then count many times.
+    If they seem to grow much faster than the process, its growth is divided among them in proportion: the nodes of a
+    tree that is sampled reach each other, so that their bytes count many times.
+
+    Args:
+        earlier_census: earlier census.
+        later_census: later census, with references to its containers.
+        rate: bytes per step by which memory grows.
+        steps: steps between the censuses.
+        seeks_handles: whether small objects with memory of C libraries are searched for, if much growth has no owner.
     """
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(earlier_census, later_census))
-    # Over each owner's own steps, as a census in slices opens containers at different steps.
+    # By each owner's own number of steps, as a census in slices opens containers at different steps.
     owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * rate * owner.steps]
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
-    missing_bytes = growth_bytes - summed_rate * steps  # that no owner explains
+    unexplained_bytes = growth_bytes - summed_rate * steps
     maximum_rate = CASE.maximum_container_growth_ratio * rate
     if 0 < maximum_rate < summed_rate:
         owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]
     owners = merge_holders_of_same_items(owners, rate)
-    if seeks_handles and missing_bytes > (1 - OWNING.explained_share) * growth_bytes:
-        return [*find_handles(earlier_census, later_census, missing_bytes), *owners]
+    if seeks_handles and unexplained_bytes > (1 - OWNING.explained_share) * growth_bytes:
+        return [*find_handles(earlier_census, later_census, unexplained_bytes), *owners]
     return owners
 
 
 def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
-    """Return the owners without tables of weak references, and without the table of all threads if others hold threads.
+    """Return the owners without tables that only list objects which others keep alive.
 
-    These tables are not what keeps the objects alive, so the first of the other owners gets their bytes. All owners
-    are returned if there are no others.
+    These are tables of weak references, and the table of all threads if another owner holds threads. The first of the
+    other owners gets their bytes. Without other owners all are returned.
     """
     has_holder_of_threads = any(owner.contents.resource == "thread" and owner.path != THREADS_TABLE for owner in owners)
     strong_owners = [
@@ -216,14 +243,18 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
 
 
 def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Owner]:
-    """Return the owners without those whose newest items another owner holds as well, which gets their bytes.
+    """Return the owners without those whose newest items another owner holds as well; the other gets their bytes.
 
     Of owners with the same items the one stays that a name of the user's reaches in the fewest hops: a cache, and not
-    its table of links; the set of all intervals, and not a node of the tree of them. The process grows by `rate`.
+    its table of links; the set of all intervals, and not a node of the tree of them.
+
+    Args:
+        owners: containers that grew.
+        rate: bytes per step by which the process grows.
     """
     if len(owners) <= 1:  # the usual case; to look at a million items takes 60 ms
         return list(owners)
-    # An array or a text is its own only item, which its holder has as well.
+    # Arrays and texts are left out: each is its own only item, and of course its holder has it.
     items_by_path = {
         owner.path: newest_items(owner.container, owner.holding.kind, MAXIMUM_LEAVES)
         for owner in owners
@@ -233,50 +264,56 @@ def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Ow
     sought_ids = {id(part) for parts in parts_by_path.values() for part in parts}
     ids_by_path = {owner.path: ids_in_container(owner.container, sought_ids) for owner in owners}
     kept = {owner.path: owner for owner in owners}
-    # Tables of libraries first, then the farthest from its name, and of several the one with the fewest bytes.
+    # Dropped first are tables of libraries, then those farthest from a name, and of several that with the fewest bytes.
     for owner in sorted(owners, key=lambda owner: (owner.table is None, -len(owner.hops), owner.bytes_grown)):
         part_ids = {id(part) for part in parts_by_path.get(owner.path, ())}
-        holder = next(
-            (
-                other
-                for other in kept.values()
-                if other is not kept[owner.path]
-                # Each item is, or has, one that the other holds too: one for all of them is what they refer to.
-                and len(part_ids & ids_by_path[other.path]) >= max(1, len(items_by_path.get(owner.path, ())) / 2)
-            ),
-            None,
-        )
-        if holder is not None:
-            kept[holder.path] = _add_growth(holder, kept.pop(owner.path), rate)
+        # Half of the items must be, or contain, an item of the other owner: fewer may merely refer to the same object.
+        minimum_common = max(1, len(items_by_path.get(owner.path, ())) / 2)
+        others = [other for other in kept.values() if other is not kept[owner.path]]
+        holders = [other for other in others if len(part_ids & ids_by_path[other.path]) >= minimum_common]
+        if holders:
+            kept[holders[0].path] = _add_growth(holders[0], kept.pop(owner.path), rate)
     return sorted(kept.values(), key=lambda owner: -owner.bytes_grown / owner.steps)
 
 
 def _add_growth(holder: Owner, owner: Owner, rate: float) -> Owner:
-    """Return a holder with the growth of an owner as well; in all at most that of the process, or its own."""
+    """Return a holder to whose growth that of an owner is added.
+
+    The sum is at most the growth of the process, at `rate` bytes per step, but at least the holder's own.
+    """
     holder_rate, owner_rate = holder.bytes_grown / holder.steps, owner.bytes_grown / owner.steps
-    # A sampled item may have been counted in both.
+    # Limited, as a sampled item may have been counted in both.
     summed_rate = max(holder_rate, min(holder_rate + owner_rate, rate))
     return replace(holder, bytes_grown=round(summed_rate * holder.steps))
 
 
 def _minimum_share(owner: Owner) -> float:
-    """Minimum share of the process's growth for an owner, 0 to 1; more for a local variable of a library's call."""
+    """Return the minimum share of the process's growth for an owner to be reported, 0 to 1.
+
+    It is larger for a local variable of a library's running call.
+    """
     return OWNING.minimum_library_call_share if lies_in_library_call(owner.path) else OWNING.minimum_reported_share
 
 
 def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, int]]:
-    """Return pairs of a root and the bytes that it has gained, most bytes first; all bytes for a new root."""
+    """Return pairs of a root (global, local variable or registry) and the bytes that it has gained, most bytes first.
+
+    A new root has gained all its bytes.
+    """
     root_bytes = {path: holding.bytes for path, holding in later_census.holdings.items() if holding.parent is None}
     earlier_bytes = {path: holding.bytes for path, holding in earlier_census.holdings.items()}
     gains = ((path, size - earlier_bytes.get(path, 0)) for path, size in root_bytes.items())
-    return sorted(gains, key=lambda path_and_bytes: -path_and_bytes[1])
+    return sorted(gains, key=lambda path_and_gain: -path_and_gain[1])
 
 
 def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
+    """Record the facts of the first owner that a trace for its line needs, and the containers whose lines it seeks.
+
+    `owners` are those of a comparison, the one with most of the growth first.
+    """
     first_owner = owners[0]
-    # An owner in more items grows by new containers, each of the same length.
     holding = first_owner.holding
+    # An owner `in_more_items` grows by more containers on its path, and not by longer ones.
     length = holding.instances if first_owner.in_more_items else holding.length
     case.first_owner_grew = length != case.first_owner_length
     case.first_owner_length = length
@@ -297,9 +334,9 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 
 
 def find_owner_line_(case: Investigation, tracer: Tracer, owner: str, newest: Sequence[Any]) -> AllocationSite | None:
-    """Find the line that made the newest items of an owner, and record it in `case.lines`.
+    """Return the line that made the newest items of an owner, and record it in `case.lines`.
 
-    Return it, or else the line that was recorded before; None without any.
+    If the trace does not know it, the line that was recorded before is returned; None without any.
     """
     line = tracer.find_line(newest)
     if line is not None:
@@ -308,13 +345,13 @@ def find_owner_line_(case: Investigation, tracer: Tracer, owner: str, newest: Se
 
 
 def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
-    """Return the contents of a cause's owner at this census; None if they are no more than the evidence has."""
+    """Return the contents of a cause's owner in a newer census; None if they are no more than the evidence has."""
     contents_now = current_contents(census, cause.owner) if cause.holders else None
     if contents_now is None:
         return None
     holders, content = contents_now
     holding = census.holdings[cause.owner]
-    # An object that is its own only item (an array, a text) has as many contents as before, though larger.
+    # An array or a text is its own only item: it may be larger, but has no more contents than before.
     is_single = cause.newest_contents.objects == 1 and holding.kind not in ITEM_KINDS
     if is_single or content.count <= cause.newest_contents.objects:
         return None

@@ -1,6 +1,8 @@
 """The actions of an investigation: each asks the readings, a census, a trace or a fork, and returns an event.
 
-`monitor.py` has the table of actions, calls them at each reading, and adds those of the program's end.
+`monitor.py` has the table of states, events and actions: at each reading the action of the present state runs, and the
+event that it returns leads to the next state and action; None means to wait for the next reading. A case is one
+investigation. A census is a snapshot of the program's containers, and an owner a container that grows.
 """
 
 import gc
@@ -74,7 +76,8 @@ class Investigator:
             roots: roots of the censuses.
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
-            current_step: returns the program's step, also between readings; None for that of the latest reading.
+            current_step: function that returns the program's step, also between readings; None for the step of the
+                latest reading.
         """
         self._roots, self._census_callback = roots, on_census
         self.censuses = CensusTaker(roots, self._on_census, current_step or self._latest_step)
@@ -114,20 +117,20 @@ class Investigator:
         return self._tracer.running
 
     def findings(self) -> list[Finding]:
-        """Return all findings so far, forecast by the latest reading, without containers emptied again and again."""
+        """Return all findings so far, by the latest reading, without containers that are emptied again and again."""
         reading = self._latest_reading
         if reading is None:
             return []
         return make_reportable_findings(self._known_evidence(), self._process_growth(reading))
 
     def _known_evidence(self) -> list[Evidence]:
-        """All evidence, without containers that are emptied again and again."""
+        """Return the evidence on all causes so far, without containers that are emptied again and again."""
         emptied = self.reset_tracker.periodically_emptied_paths
         return [self._add_details(cause) for owner, cause in self._evidence_by_owner.items() if owner not in emptied]
 
     def _add_details(self, cause: Evidence) -> Evidence:
         """Return the evidence on a cause, with its contents and its lines as they are known by now."""
-        # Only Python objects, held or garbage, are made at a line; `_lines` may have an older line for the owner.
+        # Only a cause with Python objects gets a line here: `_lines` may have one of an earlier cause of this owner.
         has_objects = cause.holders or cause.owner == GARBAGE_OWNER
         evidence = replace(
             cause,
@@ -137,10 +140,14 @@ class Investigator:
         )
         return self._native_search.add_line(evidence)
 
-    # --- actions: each does one thing, and answers with the event that follows ---
+    # --- actions: each does one thing, and returns the event that follows, or None to wait for the next reading ---
 
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
-        """Answer `NATIVE_CERTAIN` if the readings prove it now; else begin a case if memory rises after the pause."""
+        """Begin a case, by `SUSPICION`, if memory rises after the pause; else return None.
+
+        Two things come first: `NATIVE_CERTAIN`, if the readings prove native growth that the last case left open, and a
+        search for the line of native growth that has waited for this thread.
+        """
         # The last case left growth open, or its owners are emptied again and again and explain nothing.
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
@@ -153,43 +160,50 @@ class Investigator:
         return None
 
     def _take_first_census(self, _reading: Reading) -> CaseEvent | None:
-        """Go on with the first census; when it is complete, keep it without objects and answer `CENSUS_COMPLETE`."""
+        """Go on with the first census of a case; return `CENSUS_COMPLETE` when it is complete, and None before.
+
+        It is the baseline with which later censuses are compared.
+        """
         census = self.censuses.advance_census_()
         if census is None:
             return None
         self._case.first_step = census.step
-        # Without objects: nothing of the program may live longer until the second census.
+        # Without references to objects, which would keep the program's objects alive until the second census.
         self._case.baseline_census = census.without_objects()
         self._case.module_count, self._case.frozen_count = imported_module_count(), gc.get_freeze_count()
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
-        """Answer `TIME_TO_COMPARE` once a drift is proven, or after a few readings, as growth in jumps has no proof."""
+        """Return `TIME_TO_COMPARE` once a drift is proven, or after a few readings, as growth in jumps has no proof."""
         if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
             return CaseEvent.TIME_TO_COMPARE
         self._case.unproven_readings += 1
         return None
 
     def _await_line(self, reading: Reading) -> CaseEvent | None:
-        """Wait while the trace may still show the line; then, or if the limit is near, answer `TIME_TO_COMPARE`."""
+        """Return None while the trace may still find the line of the owner or garbage, and then `TIME_TO_COMPARE`."""
         case, roots = self._case, self.censuses.roots
         if case.is_trace_suspended and self._can_trace(reading):
             start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
-        if case.is_trace_suspended:
-            # Not affordable now: the evidence without a line is published meanwhile, once.
-            self._new_evidence += [] if case.unaffordable_traces else put_off_trace_(case, self._tracer)
+        if case.is_trace_suspended:  # not affordable now
+            if not case.unaffordable_traces:  # the evidence without a line is published meanwhile, once
+                self._new_evidence += put_off_trace_(case, self._tracer)
             return None
-        # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
-        may_wait = self.is_tracing and reading.has_headroom
-        if may_wait and (update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots)):
-            return None
+        if self.is_tracing and reading.has_headroom:
+            # Garbage first: while the trace waits for garbage, the line of the owner is not looked for.
+            must_go_on = update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots)
+            if must_go_on:
+                return None
         return CaseEvent.TIME_TO_COMPARE
 
     def _check_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Ask the fork for its garbage: answer `COMPARED` if it is done; else compare censuses, while any are left."""
+        """Take the evidence of the search for garbage and return `COMPARED`, if the search has ended.
+
+        Else return `TIME_TO_COMPARE` while comparisons of censuses are left, or begin the search if none is under way.
+        """
         case = self._case
         if 0 < case.heap_waits <= CASE.maximum_heap_waits:
-            return CaseEvent.UNEXPLAINED  # asks again whether reading all containers is affordable
+            return CaseEvent.UNEXPLAINED  # leads back to `_add_library_roots`, which waited until it is affordable
         if case.garbage_search is not None and case.garbage_search.is_done():
             case.comparison_evidence = case.comparison_evidence + finish_search_(
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
@@ -199,7 +213,7 @@ class Investigator:
 
     @property
     def _may_compare_again(self) -> bool:
-        """Whether comparisons of censuses are left while a search for garbage is under way, or waits."""
+        """Whether a comparison of censuses is left; none is made while a trace looks for the line of garbage."""
         return self._case.comparisons < comparison_limit(self._history) and not wants_garbage(self._case)
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
@@ -208,43 +222,51 @@ class Investigator:
         No census is taken if a trace has just found the owner's line, or looks for the line of garbage: then the
         evidence of the last comparison is kept.
 
-        Answer None while the census is under way, `UNEXPLAINED` if the owners explain too little, else `COMPARED`.
+        Return None while the census is under way, `UNEXPLAINED` if the owners explain too little, else `COMPARED`.
         """
         case = self._case
-        causes: list[Evidence] | None = case.last_evidence  # None only while a census is under way
         traces_garbage = self.is_tracing and wants_garbage(case)
+        causes: list[Evidence] | None
         if traces_garbage:
             causes = [cause for cause in case.last_evidence if cause.owner != GARBAGE_OWNER]
-        elif not case.has_new_line:
+        elif case.has_new_line:
+            causes = case.last_evidence
+        else:
             causes = self._compare_with_first_census_(case, self._process_growth(reading), self._growth_slope)
         case.has_new_line = False
         if causes is None:
             return None
         if not traces_garbage:
-            case.comparisons, case.last_evidence = case.comparisons + 1, causes or case.last_evidence
+            case.comparisons += 1
+            case.last_evidence = causes or case.last_evidence
             case.was_in_vain = not self._are_enough(causes, 1 - OWNING.explained_share)
         case.comparison_evidence = causes
-        # The line of an owner of most of the growth is found before the owner of the rest.
+        # If a line may be found, less must be explained: the line of an owner comes before the owner of the rest.
         share = ENDING.minimum_owned_share if may_find_line(case) else OWNING.explained_share
-        if (not traces_garbage and self._are_enough(causes, share)) or not case.proven or not reading.has_headroom:
+        explains_enough = not traces_garbage and self._are_enough(causes, share)
+        if explains_enough or not case.proven or not reading.has_headroom:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent | None:
-        """Make roots of library objects that hold growing containers; the first call records the lengths to compare.
+        """Find library objects that hold growing containers, and make roots of them for the next censuses.
 
-        Answer `LIBRARIES_GREW` if there are any, `LIBRARIES_UNCLEAR` if not, None while the search must be paid for.
+        The first call of a case only records the lengths of all containers; a later one finds what is longer by then.
+        Return `LIBRARIES_GREW` if there are such objects, `LIBRARIES_UNCLEAR` if not, and None to wait until a look at
+        all containers is affordable.
         """
         case, is_first = self._case, self._case.lengths_step is None
-        if self.is_tracing:  # for the line of garbage, which new roots would end
+        if self.is_tracing:  # for the line of garbage: new roots would end the trace
             return CaseEvent.LIBRARIES_UNCLEAR
         missing_bytes = missing_since_lengths(case, reading.step, self._growth_slope.low, reading.material_bytes)
-        seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)  # a later call also climbs to holders
-        if (is_first or missing_bytes) and not self._heap_price.update_and_check_(seconds):
+        # A later call also climbs from the containers to their holders, which takes longer.
+        seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)
+        must_look = is_first or missing_bytes
+        if must_look and not self._heap_price.update_and_check_(seconds):
             case.heap_waits += 1
             return None if case.heap_waits <= CASE.maximum_heap_waits else CaseEvent.LIBRARIES_UNCLEAR
         case.heap_waits = 0
-        if is_first:  # a later call finds what is longer by then
+        if is_first:
             case.lengths, case.lengths_step = heap_lengths(), reading.step
         self._asked_libraries |= not is_first
         holders, must_open_ids = take_grown_holders_(case, self._roots, missing_bytes)
@@ -256,9 +278,10 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.LIBRARIES_UNCLEAR
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Fork with the traces so far, and stop tracing; answer None if the search begins or waits, else `COMPARED`.
+        """Begin to search for garbage in a fork, which has the traces so far, and stop tracing.
 
-        The fork waits until a look at all containers is paid for: the program copies each page that it writes to.
+        Return None if the search begins or waits, and `COMPARED` if it cannot begin. It waits until a look at all
+        containers is affordable, as a fork costs about as much: the program copies each page that it writes to.
         """
         may_wait = self._case.garbage_search is None and self._may_compare_again and not self.is_tracing
         if may_wait and not self._heap_price.update_and_check_(self._budget_seconds):
@@ -269,34 +292,41 @@ class Investigator:
         return None
 
     def _finish_comparison(self) -> CaseEvent:
-        """Stop the garbage search and the trace of this comparison, whose evidence is in `comparison_evidence`."""
+        """Stop the garbage search and the trace of this comparison, and return `COMPARED`."""
         stop_search_(self._case)
         self._tracer.stop()
         return CaseEvent.COMPARED
 
     def _choose_next_step(self, reading: Reading) -> CaseEvent:
-        """Choose the event after a comparison: trace for the owner's line, compare again (growth in bursts), or end.
+        """Return the event after a comparison.
 
-        Tracing slows the program down, so it waits until an owner is proven. Garbage alone is traced before its proof,
-        as a collection may free it.
+        `UNPROVEN` ends a case whose growth was no drift. `NO_LINE` begins a trace for the line of an owner that has
+        none. `COMPLETE` ends the case with its evidence. `COMPARE_AGAIN` waits for more, as growth may come in bursts.
         """
         case, causes = self._case, self._case.comparison_evidence
         if not case.proven:
             return CaseEvent.UNPROVEN
-        # One trace only for suspected garbage, as it may not grow; none for owners of a small share alone.
+        # Suspected garbage is traced before its proof, as a collection may free it; but once only, as it may not grow.
         seeks_garbage = not causes and not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
-        if seeks_garbage or (may_find_line(case) and self._are_enough(causes, 1 - OWNING.explained_share)):
+        # A trace slows the program down, which owners of a small share alone are not worth.
+        seeks_owner = may_find_line(case) and self._are_enough(causes, 1 - OWNING.explained_share)
+        if seeks_garbage or seeks_owner:
             return CaseEvent.NO_LINE
-        if self._are_enough(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
+        limit = comparison_limit(self._history)
+        was_last = case.seeks_handles and case.comparisons >= limit
+        if was_last or self._are_enough(causes):
             return CaseEvent.COMPLETE
-        case.seeks_handles = case.comparisons + 1 >= comparison_limit(self._history)  # in the last comparison
+        case.seeks_handles = case.comparisons + 1 >= limit  # in the last comparison only
         case.last_evidence = causes or case.last_evidence
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
-        """Begin to trace for the line of the owner or garbage; answer `REFUSED` if no trace may run in this case."""
+        """Begin to trace for the line of the owner or garbage, or put the trace off until it is affordable.
+
+        Return None, or `REFUSED` if no further reading may come, or if the memory limit is near.
+        """
         case = self._case
-        if case.first_owner_grew:  # else it had no new items, and the last try does not count
+        if case.first_owner_grew:  # else a trace had no new items to see, and does not count
             case.trace_tries += 1
         case.last_evidence = case.comparison_evidence
         if self._can_trace(reading):
@@ -308,7 +338,7 @@ class Investigator:
         return None
 
     def _publish_evidence(self, reading: Reading) -> CaseEvent | None:
-        """Record this comparison's evidence, add native growth if it explains too little, and end the case."""
+        """Publish the evidence of the last comparison, with native growth if it explains too little; end the case."""
         causes = self._case.comparison_evidence
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
@@ -322,39 +352,39 @@ class Investigator:
         return self._native_line_event()
 
     def _publish_native_growth(self, reading: Reading) -> CaseEvent | None:
-        """Publish native growth that the last case left open and the readings prove; answer as `_native_line_event`."""
+        """Publish native growth that the last case left open and the readings prove."""
         self._new_evidence += self._unexplained_evidence(reading)
         self._is_unexplained = False
         return self._native_line_event()
 
     def _native_line_event(self) -> CaseEvent | None:
-        """Prepare the search for the line of native growth and return its event, if a cause wants a line; else None."""
+        """Return `NATIVE_WITHOUT_LINE` if a search for the line of native growth is to begin now; else None."""
         causes = map(self._add_details, [*self._new_evidence, *self._evidence_by_owner.values()])
         must_wait = self.in_watch_thread or self._budget_seconds <= 0
         begins = not self._has_ended and self._native_search.prepare_try(causes, must_wait=must_wait)
         return CaseEvent.NATIVE_WITHOUT_LINE if begins else None
 
     def _start_recording(self, reading: Reading) -> CaseEvent | None:
-        """Begin to record which line runs while memory rises; refused if the program is traced already."""
+        """Begin to record which line runs while memory rises; return `REFUSED` if the program is traced already."""
         return None if self._native_search.begin(reading, self._growth_slope) else CaseEvent.REFUSED
 
     def _await_rises(self, reading: Reading) -> CaseEvent | None:
-        """Answer `TIME_TO_COMPARE` once enough rises are recorded, or the limit is near; until then None."""
+        """Return `TIME_TO_COMPARE` once enough rises are recorded, or if the memory limit is near; None before."""
         is_finished = self._native_search.count_reading_(reading) or not reading.has_headroom
         return CaseEvent.TIME_TO_COMPARE if is_finished else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
-        """End the recording; `_add_details` gives its line to the causes that want one."""
+        """End the recording of rises; from now on `_add_details` adds its line to the causes that want one."""
         self._native_search.end()
 
     def _close_unproven(self, reading: Reading) -> None:
-        """End the case without a report; keep its causes, which `confirm_unproven` may report when the watch ends."""
+        """End the case without evidence, but keep its causes: `confirm_unproven` may report them at the end."""
         if self._case.comparison_evidence:
             self._unproven = UnprovenGrowth(self._case.comparison_evidence, reading)
         self._pause_after_case(is_explained=False)
 
     def _pause_after_case(self, *, is_explained: bool) -> None:
-        """Clear the case, drop library roots that hold no owner, and begin a pause, twice as long as the last pause."""
+        """Clear the case, drop library roots that hold no owner, and begin a pause, twice as long as the last one."""
         self._case = Investigation(self._lines)
         owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
         roots = self.censuses.library_roots.items()
@@ -374,76 +404,81 @@ class Investigator:
     def _unexplained_evidence(
         self, reading: Reading, stopped_owners: Collection[str] = (), *, at_end: bool = False
     ) -> list[Evidence]:
-        """Return the evidence on native growth that no known cause explains; empty if it is not certain.
+        """Return the evidence on native growth that known causes do not explain; empty if it is not certain.
 
         Args:
             reading: latest reading.
-            stopped_owners: owners that explain nothing of the present growth.
+            stopped_owners: owners that have stopped growing, and explain nothing of the present growth.
             at_end: whether no further reading comes.
         """
         causes = (cause for owner, cause in self._explaining_causes.items() if owner not in stopped_owners)
-        # Freed memory, files and declared state explain nothing here, as the unaccounted bytes leave them out.
+        # The unaccounted bytes leave out freed memory, files and declared state, so these causes explain none of them.
         explaining = (cause for cause in causes if cause.holders or cause.verdict in {"native", "leak"})
         explained_rate = sum(cause.drift.per_step for cause in explaining)
         growth = self._process_growth(reading)
         return native_growth_evidence(self._history, reading, growth, explained_rate, at_end=at_end)
 
     def _are_enough(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
-        """Return whether causes explain a share of the growth of the process, by bytes per step."""
+        """Return whether the rates of causes sum to at least a share, 0 to 1, of the growth of the process."""
         negligible = self.negligible_resets
         explained_rate = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
-        # The lower bound of the growth, as no more of it is certain.
+        # The lower bound of the growth is certain, and no more of it.
         return explained_rate >= share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
-        """Return whether a trace may begin: a reading can end it, it is paid for a while, and the limit is not near."""
-        is_paid = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unaffordable_traces
-        return not self._has_ended and is_paid and reading.has_headroom
+        """Return whether a trace may begin: a reading can end it, the budget has CPU time for it, the limit is far."""
+        # Each trace that cost too much doubles the CPU time for the next one.
+        is_affordable = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unaffordable_traces
+        return not self._has_ended and is_affordable and reading.has_headroom
 
     def _compare_with_first_census_(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
-        """Return evidence on containers that grew since the case's first census; None while another is under way.
+        """Go on with a census; when it is complete, return evidence on containers that grew since the case's first one.
 
-        Updates the case: the containers that it reached, its baseline, and its first-ranked owner.
+        None while it is under way, may not begin, or has no baseline to be compared with. The comparison is recorded in
+        the case: the containers that it reached, new containers for the next comparison, and the first owner. `slope`
+        is that of the memory that drifts, in bytes per step.
         """
         census = self.censuses.advance_census_() if self._may_take_census(case) else None
         if census is None or case.baseline_census is None or census.step <= case.first_step:
             return None
         owners = find_owners_since_baseline_(case, case.baseline_census, census, slope.per_step)
-        # The first case is compared only at the end, with its original census: it gives leads, which no trace follows.
+        # The first case is compared once, at the end of the program: no trace or further comparison follows.
         if case is not self._first_case:
             case.baseline_census = census_with_new_containers(case.baseline_census, census)
             if owners:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
-        for owner in owners:  # the lines stand in `case.lines`, and not in the evidence
+        for owner in owners:  # the lines are kept in `case.lines`, and not in the evidence
             find_owner_line_(case, self._tracer, owner.path, owner.contents.leaves)
         return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=slope) for owner in owners]
 
     def _may_take_census(self, case: Investigation) -> bool:
-        """Return whether the next census of a case may begin, or goes on: after a comparison in vain it must be earned.
+        """Return whether the next census of a case may begin, or go on.
 
-        A trace waits for no census, and near the memory limit, where it is taken whole, nothing does.
+        After a comparison that explained next to nothing the next census must wait, until the time that it takes is
+        again a small part of the program's; but not under a trace, nor near the memory limit, where it is taken whole.
         """
-        is_paid = self.censuses.is_earned_again or self.is_tracing or self.censuses.slice_seconds == inf
-        return is_paid or self.censuses.is_under_way or not case.was_in_vain
+        if not case.was_in_vain or self.censuses.is_under_way or self.is_tracing:
+            return True
+        return self.censuses.is_earned_again or self.censuses.slice_seconds == inf
 
     def _latest_step(self) -> int:
         return 0 if self._latest_reading is None else self._latest_reading.step
 
     @property
     def negligible_resets(self) -> set[str]:
-        """Paths of containers that are emptied again and again, and explain nothing of the growth."""
+        """Paths of containers that are emptied again and again, and explain next to nothing of the growth."""
         reading = self._latest_reading
         return set() if reading is None else self.reset_tracker.negligible_paths(reading.resident)
 
     @property
     def _explaining_causes(self) -> dict[str, Evidence]:
-        """The evidence on causes that explain growth, by owner."""
+        """The evidence on all causes that explain growth, by owner."""
         negligible = self.negligible_resets
         return {owner: cause for owner, cause in self._evidence_by_owner.items() if owner not in negligible}
 
     def _on_census(self, census: Census) -> None:
-        """Record the contents of known owners in a complete census, and pass the census on to the callback."""
+        """Record what known owners contain by a complete census, and pass the census on to the callback."""
         for cause in self._evidence_by_owner.values():
             contents = larger_contents(self._add_details(cause), census)
             if contents is not None:
@@ -452,7 +487,7 @@ class Investigator:
             self._census_callback(census)
 
     def _publish_new_findings(self) -> list[Finding]:
-        """Record the evidence of this reading; return the findings with an owner or a verdict that is new."""
+        """Record the evidence of this reading; return the findings whose owner or verdict is new."""
         earlier_verdicts = {owner: cause.verdict for owner, cause in self._evidence_by_owner.items()}
         causes, self._new_evidence = self._new_evidence, []
         for cause in causes:

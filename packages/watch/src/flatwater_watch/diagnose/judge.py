@@ -310,14 +310,14 @@ def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 def _buffer_path(owner_path: str) -> str:
     """Return the path of the object that holds an array: `train.BUFFER` for the array `train.BUFFER.rows`.
 
-    Empty if the array is itself a variable: `train.ROWS`, or the local variable `main() in train.py: rows`.
+    Empty if the array is itself a variable: "train.ROWS", or the local variable `main() in train.py: rows`.
     """
     # `place` is that of a local variable, `main() in train.py`; empty for a global.
     place, separator, name = owner_path.rpartition(": ")
     # The name without its last hop, such as `.rows` or `[0]`; empty if it has no hop.
     last_hop_start = max(name.rfind("."), name.rfind("["))
     buffer = name[:last_hop_start] if last_hop_start >= 0 else ""
-    # What is left of the global `train.ROWS` is its module, which is no buffer.
+    # What is left of the global "train.ROWS" is its module, which is no buffer.
     is_module = not separator and "." not in buffer
     return f"{place}{separator}{buffer}" if buffer and not is_module else ""
 

@@ -60,8 +60,8 @@ class Monitor(Investigator):
 
         Args:
             reading: latest reading.
-            seconds: maximum CPU seconds of a census at this reading; it goes on at the next reading. Near the memory
-                limit it is taken whole, as a census under way keeps a few objects alive.
+            seconds: maximum CPU seconds at this reading for a census, which goes on at the next one. Near the memory
+                limit a census is taken whole, as one that is under way keeps a few objects alive.
             budget: CPU seconds left for what cannot be interrupted until the next reading, such as a trace.
         """
         start_seconds = process_seconds()
@@ -74,7 +74,7 @@ class Monitor(Investigator):
             self._history.add(reading)
             self._new_evidence += collect_series_evidence_(self._history, reading)
         was_watching = self.state is CaseState.WATCHING
-        # The investigation may begin a census or a trace, or reach a verdict (`_transitions`).
+        # The next action of the investigation, such as a census, a trace or a verdict (`_transitions`).
         self._advance_case(reading, CaseEvent.READING)
         if self.traces_allocations and self._budget_seconds < 0:  # also while a census is taken under the trace
             self.put_off_trace()
@@ -88,7 +88,7 @@ class Monitor(Investigator):
         return new_findings
 
     def take_census(self, *, seconds: float | None = None) -> None:
-        """Go on with a census for the callback, or begin one; nothing happens before the first reading.
+        """Go on with a census, or begin one, for the callback `on_census`; do nothing before the first reading.
 
         Args:
             seconds: maximum CPU seconds at this step; None for those of the last reading, if no census used them.
@@ -99,7 +99,7 @@ class Monitor(Investigator):
             self.censuses.advance_census_()
 
     def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
-        """Finish the investigation without further readings: wait for a search under way, and publish proven causes.
+        """Finish the investigation without further readings: wait for its search, and publish proven causes.
 
         Args:
             stopped_owners: owners that have stopped growing, and explain nothing of the present growth.
@@ -111,7 +111,7 @@ class Monitor(Investigator):
         self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading)
         # No reading will come at which a trace could end.
         self._has_ended, self._budget_seconds = True, CASE.last_search_seconds
-        # Until no state changes, as one action of the end may start a fork, and the next one waits for the fork.
+        # Repeated until the state stays, as one action of the end may start a fork, and the next one waits for it.
         previous_state: CaseState | None = None
         while self.state is not previous_state:
             previous_state = self.state
@@ -120,28 +120,25 @@ class Monitor(Investigator):
             # The case was still looking for a line, or for a cause of the remaining growth.
             self._new_evidence += self._case.last_evidence
         self._publish_new_findings()
-        # Suspected garbage is searched for once more if no cause is known (`explain_open_bytes_at_end`).
-        is_suspected = self._case.suspected_garbage is not None or self._garbage_suspected
-        self._garbage_suspected = is_suspected and GARBAGE_OWNER not in self._evidence_by_owner
-        # A case explained too little or goes on, or known owners explain nothing: they are emptied, or have stopped.
-        has_open_growth = (
-            self._is_unexplained
-            or (self.is_investigating and not self._awaits_first_comparison)
-            or self.negligible_resets
-            or stopped_owners
-        )
+        # If garbage is still suspected, `explain_open_bytes_at_end` will search for it once more.
+        was_suspected = self._case.suspected_garbage is not None or self._garbage_suspected
+        self._garbage_suspected = was_suspected and GARBAGE_OWNER not in self._evidence_by_owner
+        is_case_open = self.is_investigating and not self._awaits_first_comparison
+        # Known owners may explain nothing of the growth now, as they are emptied or have stopped.
+        has_idle_owners = bool(self.negligible_resets or stopped_owners)
+        has_open_growth = self._is_unexplained or is_case_open or has_idle_owners
         if has_open_growth and not self._garbage_suspected:
             self._new_evidence += self._unexplained_evidence(self._latest_reading, self._stopped_owners)
             self._publish_new_findings()
 
     @property
     def is_bound_to_thread(self) -> bool:
-        """Whether a tracer belongs to the thread that began it, and only that thread can end it."""
+        """Whether a trace runs that only the thread that began it can end."""
         return self._native_search.recorder.running or self._tracer.traces_torch
 
     @property
     def awaits_main_thread(self) -> bool:
-        """Whether the next reading in the main thread begins the search for a native line."""
+        """Whether the next reading in the main thread will begin a search for the line of native growth."""
         return self.state is CaseState.WATCHING and self._native_search.waits and self._budget_seconds > 0
 
     @property
@@ -151,25 +148,33 @@ class Monitor(Investigator):
 
     @property
     def suspects_growth(self) -> bool:
-        """Whether memory rises lately, or drifts since the beginning, where each program rises: its cause is urgent."""
+        """Whether memory rises that no known cause explains, so that its investigation is urgent.
+
+        At the beginning every program's memory rises, so that only a drift (a lasting rise) counts until the first
+        census is there.
+        """
         reading = self._latest_reading
         if self.state is CaseState.BEGINNING and reading is not None:
-            return find_drift(self._history, self._explaining_causes, reading)[0]
+            drifts, _ = find_drift(self._history, self._explaining_causes, reading)
+            return drifts
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING}
 
     def evidence(self) -> list[Evidence]:
-        """Return the evidence on each cause that is worth reporting, by now."""
+        """Return the evidence so far on each cause that is worth reporting."""
         return select_causes(self._known_evidence())
 
     # --- actions of the end ---
 
     @property
     def _awaits_first_comparison(self) -> bool:
-        """Whether growth is proven but no containers are compared yet, so that nobody may call it native yet."""
+        """Whether growth is proven but no containers are compared yet, so that it must not be called native yet."""
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _advance_case(self, reading: Reading, event: CaseEvent | None) -> None:
-        """Advance the case from an event at this reading, by the table, until an action answers with no event."""
+        """Go from state to state, starting with an event, until an action returns no further event.
+
+        The table `_transitions` gives the next state and its action, which gets the reading.
+        """
         knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
         if knows_drift and event is CaseEvent.READING:
             drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
@@ -223,20 +228,23 @@ class Monitor(Investigator):
         }
 
     def _compare_first_at_end(self, _reading: Reading) -> CaseEvent | None:
-        """Answer `READING`, which compares with a census taken whole, if nothing was compared yet; else None."""
+        """Return `READING`, at which a whole census is taken and compared, if nothing was compared yet; else None."""
         if not self._awaits_first_comparison:
             return None
         self.censuses.slice_seconds = CASE.last_search_seconds
         return CaseEvent.READING
 
     def _finish_garbage_search(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for the fork that searches; answer `READING`, at which its result is taken, or None after a time."""
+        """Wait for the fork that searches for garbage; return `READING`, at which its result is taken.
+
+        None if there is no fork, or if it takes too long.
+        """
         search = self._case.garbage_search
         is_done = search is not None and search.is_done(CASE.last_search_seconds)
         return CaseEvent.READING if is_done else None
 
     def _search_traced_garbage(self, _reading: Reading) -> CaseEvent | None:
-        """Wait no longer for new garbage under the trace: answer `TIME_TO_COMPARE`, so that a fork searches for it."""
+        """Return `TIME_TO_COMPARE`, so that a fork searches the objects traced so far, if the trace is for garbage."""
         return CaseEvent.TIME_TO_COMPARE if wants_garbage(self._case) else None
 
     # --- answers at the end ---
@@ -251,14 +259,16 @@ class Monitor(Investigator):
         series = self._history.unaccounted
         if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
-            # It records its evidence, which `evidence()` below includes.
+            # This records its evidence, which `evidence()` below includes.
             self.explain_open_bytes_at_end(series.values[-1] - series.values[0], steps)
         if not self.evidence():
             self._record_evidence(self.find_since_beginning())
         return self.findings()
 
     def root_gains(self, latest: Census | None = None) -> list[tuple[str, int]]:
-        """Return pairs of a root and the bytes that it has gained since the first census: leads, not proofs.
+        """Return pairs of a root (global, local variable, registry) and its bytes gained since the first census.
+
+        They are leads, not proofs, as two censuses prove no trend.
 
         Args:
             latest: census from `take_whole_census`; None takes one.
@@ -269,12 +279,12 @@ class Monitor(Investigator):
 
     @property
     def first_census_end(self) -> int:
-        """Step at which the last object of the first census was read; 0 without one."""
+        """Step at which the last object of the first census was read; 0 without a first census."""
         first = self._first_case.baseline_census
         return 0 if first is None else max((holding.step for holding in first.holdings.values()), default=0)
 
     def take_whole_census(self) -> Census | None:
-        """Take a whole census at once, without a trace, and return it; None before the first reading."""
+        """Take a whole census at once, and return it; None before the first reading. A trace is ended before."""
         self._tracer.stop()
         self.censuses.discard_()
         self.censuses.slice_seconds = inf
@@ -283,9 +293,10 @@ class Monitor(Investigator):
     def explain_open_bytes_at_end(
         self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None
     ) -> list[Evidence]:
-        """Search for the cause of bytes at the end: cyclic garbage if it is most of them, else certain native growth.
+        """Return the evidence, at the end, on bytes without a cause: on cyclic garbage, or else on native growth.
 
-        The search for garbage forks the process, as garbage may come and go too fast to show a slope.
+        Garbage is searched for in a fork of the process, and is the cause if it has most of the bytes. Native growth is
+        the cause if it is certain.
 
         Args:
             open_bytes: bytes without a cause; if there are none, nothing is searched.
@@ -304,28 +315,28 @@ class Monitor(Investigator):
             self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:
             causes = [garbage_evidence_at_end(garbage, self._history, open_bytes, steps)]
-        # Also an ordinary backlog that is most of the bytes leaves no native growth to look for.
+        # If an ordinary backlog explains most of the bytes, it leaves no native growth to look for.
         if not (causes or explains_most or self._awaits_first_comparison):
             causes = self._unexplained_evidence(self._latest_reading, self._stopped_owners, at_end=True)
         return self._record_evidence(causes)
 
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
-        """Return whether the garbage is an ordinary backlog: small so far, or freed while it is small."""
-        # An infinite fall, as at the end of a program no forecast of further garbage counts.
-        return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, largest_fall=inf) or is_negligible(
-            sawtooth, garbage.bytes
-        )
+        """Return whether the garbage is an ordinary backlog of the collector: small, or freed while it is small."""
+        # An infinite fall rules out the forecast of further garbage, of which none comes at the end of a program.
+        is_ordinary = garbage.is_ordinary_gc_backlog(self._history.swing_bytes, largest_fall=inf)
+        return is_ordinary or is_negligible(sawtooth, garbage.bytes)
 
     def _record_evidence(self, causes: list[Evidence]) -> list[Evidence]:
-        """Record evidence, and return it with the lines that are known for it."""
+        """Record evidence, and return it with the lines and contents that are known for it."""
         self._new_evidence += causes
         self._publish_new_findings()
         return [self._add_details(cause) for cause in causes]
 
     def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
-        """Record and return unproven causes if memory kept growing at their rate and they explain most open bytes.
+        """Record and return the causes of an unproven investigation, if memory went on to grow as they say.
 
-        The list is empty if not, or if each investigation ended with a proof.
+        That is at their rate, and so that they explain most of `open_bytes`, the bytes without a cause. The list is
+        empty if it did not, or if each investigation ended with a proof.
         """
         unproven, reading = self._unproven, self._latest_reading
         if unproven is None or reading is None:
@@ -333,9 +344,10 @@ class Monitor(Investigator):
         return self._record_evidence(unproven.causes_if_growth_continues(reading, open_bytes))
 
     def find_behind_handles(self, open_bytes: int, latest: Census | None) -> list[Evidence]:
-        """Record and return the evidence on the container whose new items have handles that explain the open bytes.
+        """Record and return the evidence on the container whose new items have handles, for bytes without a cause.
 
-        New are the items since the first census. Empty if there is no such container, or no census after the first one.
+        A handle is a small Python object that keeps memory of a C library alive. New are the items since the first
+        census. The list is empty if there is no such container, or no census after the first one.
 
         Args:
             open_bytes: bytes without a cause, which are divided over the new items.
@@ -358,7 +370,7 @@ class Monitor(Investigator):
         return self._record_evidence(causes)
 
     def find_since_beginning(self) -> list[Evidence]:
-        """Take a whole census, and return the evidence on containers that gained since the first one.
+        """Take a whole census, and return the evidence on containers that have grown since the first one.
 
         They are leads, as two censuses prove no trend. Empty if no step has come since the first census.
         """
@@ -374,13 +386,13 @@ class Monitor(Investigator):
         growth = self._process_growth(self._latest_reading)
         causes = self._compare_with_first_census_(self._first_case, growth, slope) or []
         step = self._latest_reading.step
-        # Without bounded containers that are full by now.
+        # Bounded containers that are full by now are left out.
         growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)
         return [cause for cause in growing if cause.drift.per_step >= CASE.minimum_bytes_per_step]
 
     @contextmanager
     def pause_trace(self) -> Iterator[None]:
-        """Trace nothing that the watch does in the block, also if the trace begins in it."""
+        """Leave out of the trace what is allocated in the `with` block, also if the trace begins in it."""
         self._tracer.allocations.pause()
         try:
             yield
@@ -388,7 +400,7 @@ class Monitor(Investigator):
             self._tracer.allocations.resume()
 
     def put_off_trace(self) -> None:
-        """End a trace that costs too much until it is affordable. Call it in the thread that began the trace."""
+        """End a trace that costs too much, until it is affordable. Call it in the thread that began the trace."""
         self._new_evidence += put_off_trace_(self._case, self._tracer)
 
     def suspend_trace(self) -> None:
@@ -399,7 +411,7 @@ class Monitor(Investigator):
         self._tracer.stop()
 
     def close(self) -> None:
-        """Stop tracing, and drop the census and the search that are under way."""
+        """Stop all traces, and drop the census and the search for garbage that are under way."""
         stop_search_(self._case)
         self._case, self.state = Investigation(self._lines), CaseState.WATCHING
         self.censuses.discard_()

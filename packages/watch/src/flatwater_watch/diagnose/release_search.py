@@ -1,8 +1,8 @@
 """The search of a library's code for the functions that release a table, and how their calls are written.
 
-A table is a container of the library that grows, such as `regex._main._cache`. A function releases it if it takes out
+A table is a container of the library that grows, such as "regex._main._cache". A function releases it if it takes out
 objects: one of many, such as `unregister(key)`, or all, such as `clear()`. It is found by the names that lead to the
-table, such as `_cache`, and by what its bytecode does with them (`code_use`).
+table, such as "_cache", and by what its bytecode does with them (`code_use`).
 """
 
 from collections.abc import Container, Iterable, Mapping
