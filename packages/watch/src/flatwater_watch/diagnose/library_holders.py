@@ -30,7 +30,7 @@ class LibraryHolder(NamedTuple):
 def find_library_holders(
     census: Census, path: str, modules: Container[str]
 ) -> tuple[list[LibraryHolder], frozenset[str], bool]:
-    """Find the objects of a library that hold a table, from the table up to the first object of the user's.
+    """Find the objects of a library that hold a container (table), from the table up to the first object of the user's.
 
     Args:
         census: snapshot of the program's containers, with references to them.

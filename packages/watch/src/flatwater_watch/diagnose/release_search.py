@@ -120,7 +120,7 @@ class ReleaseSearch(NamedTuple):
     """Whether a function needs no word for a release in its name."""
 
     def releasing_names(self, namespace: Mapping[str, Any]) -> list[str]:
-        """Return the names of functions in a class or module that release the table.
+        """Return the names of functions in a class or module that release the table (take items out of it).
 
         A function with a word for a release in its name may release the table through other functions, or be of C, so
         that its code cannot be read. One without such a word must remove from the table itself, and add nothing to it.
@@ -136,9 +136,9 @@ class ReleaseSearch(NamedTuple):
         return names
 
     def _is_likely(self, name: str) -> bool:
-        """Return whether a function of C, by its name alone, likely releases the table.
+        """Return whether a function of C likely takes items out of the table, by its name alone.
 
-        It releases all, or undoes a method of the class that the user's code calls.
+        That is a name such as "clear", or one that undoes a method of the class that the user's code calls.
         """
         called_methods = self.user_names.intersection(self.class_namespace)
         return releasing_word(name) in _RELEASING_ALL or _undoes(name, called_methods)

@@ -150,7 +150,7 @@ def library_table(census: Census, path: str, user_code: UserCode, item: Any = No
 def _table_of_holders(
     holders: Sequence[LibraryHolder], calls: tuple[str, ...], path: str, user_code: UserCode
 ) -> LibraryTable:
-    """Return the table that objects of a library hold, with the surest remedy.
+    """Return a container (table) that objects of a library hold, with the surest remedy.
 
     In this order: calls with a word for a release in their name, an argument to leave out, a bound to set, other calls.
 
@@ -219,11 +219,13 @@ def _keeping_argument(table: str, keywords: Container[str]) -> str:
 
 
 def _bounds(holders: Sequence[LibraryHolder], path: str) -> tuple[str, ...]:
-    """Return calls that set a bound on a table: those of its outermost holder that has any, else of its constructor.
+    """Return calls that set a bound on a library's container: ("client.set_max_messages(number)",).
+
+    They are calls of the outermost object that holds it and has any, or else of that object's constructor.
 
     Args:
-        holders: the library's objects that hold the table, innermost first.
-        path: path of the table.
+        holders: the library's objects that hold the container, innermost first.
+        path: path of the container.
     """
     calls = next(filter(None, map(_bounding_calls, reversed(holders))), ())
     if calls:
@@ -241,8 +243,8 @@ def _bounds(holders: Sequence[LibraryHolder], path: str) -> tuple[str, ...]:
 def _lifetime_calls(holders: Sequence[LibraryHolder], user_code: UserCode) -> tuple[str, ...]:
     """Return calls of the user's code, each with an argument that makes entries expire: "cache.set(..., ttl=...)".
 
-    Arguments that the user's code gives already are left out. `holders` are the library's objects that hold the table,
-    innermost first.
+    Arguments that the user's code gives already are left out. `holders` are the library's objects that hold the
+    container with the entries, innermost first.
     """
     calls: list[str] = []
     for kind, _, code_name in reversed(holders):
@@ -259,10 +261,10 @@ def _lifetime_calls(holders: Sequence[LibraryHolder], user_code: UserCode) -> tu
 
 
 def _bounding_calls(holder: LibraryHolder) -> tuple[str, ...]:
-    """Return the calls and assignments by which a holder bounds its table: "Client(max_messages=...)".
+    """Return the calls and assignments that bound a container in an object: ("Client(max_messages=...)",).
 
-    The bound is the attribute with which the holder's methods compare the length of the table. It may be set by the
-    constructor, by a property ("client.max_messages = number") or by a method ("client.set_max_messages(number)").
+    The bound is the attribute with which methods of the object (the holder) compare the length of the container. It may
+    be set by the constructor, a property ("client.max_messages = number") or a method ("client.set_max(number)").
     """
     kind, names, code_name = holder
     owner = code_name.text or class_name(kind)
@@ -287,15 +289,15 @@ def _bounding_calls(holder: LibraryHolder) -> tuple[str, ...]:
 
 
 def _compared_with_length(codes: Iterable[CodeType], names: frozenset[str]) -> set[str]:
-    """Return the names of attributes with which functions compare the length of a table.
+    """Return the names of attributes with which functions compare the length of a container.
 
     Args:
         codes: codes of the functions.
-        names: names that stand for the table in the codes.
+        names: names that stand for the container in the codes.
     """
     compared_names = set[str]()
     for code in codes:
-        # Only a function that uses `len` and the table can take its length.
+        # Only a function that uses both `len` and the container can take its length.
         if LENGTH not in code.co_names or names.isdisjoint(code.co_names):
             continue
         for left, right in code_use(code).compared:
@@ -310,7 +312,7 @@ def _cache_calls(module: str, holders: Iterable[LibraryHolder]) -> tuple[str, ..
 
     Args:
         module: module of the library.
-        holders: the library's classes and objects that hold the table.
+        holders: the library's classes and objects that hold a container.
     """
     # A cache of a function's results has this method.
     if not any("cache_clear" in class_dict(owner) for holder in holders for owner in mro(holder.kind)):
@@ -324,14 +326,14 @@ def _cache_calls(module: str, holders: Iterable[LibraryHolder]) -> tuple[str, ..
 def _module_calls(
     module: str, names: frozenset[str], methods: frozenset[str], user_names: frozenset[str], *, accepts_any_name: bool
 ) -> tuple[str, ...]:
-    """Return calls of a library's functions that release a table: ("regex.purge()",).
+    """Return calls of a library's functions that take items out of a container (table): ("regex.purge()",).
 
     They are those of the outermost package around the module that has any.
 
     Args:
         module: module whose global leads to the table.
         names: names that lead from the module to the table.
-        methods: methods of the holders that release the table.
+        methods: methods of objects that hold the table, which take items out of it.
         user_names: names in the user's functions.
         accepts_any_name: whether the name of a function needs no word for a release.
     """
@@ -354,7 +356,7 @@ def _module_calls(
 
 
 def _item_calls(module: str, names: frozenset[str], item: Any, user_names: frozenset[str]) -> tuple[str, ...]:
-    """Return calls by which an item of a table takes itself out: ("Widget.close()",).
+    """Return calls by which an item of a library's container (table) takes itself out: ("Widget.close()",).
 
     Args:
         module: module whose global leads to the table.
@@ -380,13 +382,13 @@ def _item_calls(module: str, names: frozenset[str], item: Any, user_names: froze
 def _holder_calls(
     holders: Iterable[LibraryHolder], user_names: frozenset[str], *, accepts_any_name: bool
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the calls by which a holder releases a table, ("converter.reset()",), and the names of such methods.
+    """Return method calls that take items out of a library's container, ("converter.reset()",), and names of methods.
 
-    The calls are those of the outermost holder that has any, as the program has a name for it; the names are those of
-    all holders' methods.
+    The calls are methods of the outermost holder that has any, as the program has a name for it; the names are those of
+    all holders' methods that do so.
 
     Args:
-        holders: the library's objects that hold the table, innermost first.
+        holders: the library's objects that hold the container, innermost first.
         user_names: names in the user's functions.
         accepts_any_name: whether the name of a method needs no word for a release.
     """

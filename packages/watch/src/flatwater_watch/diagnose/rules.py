@@ -167,7 +167,7 @@ _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 
 
 def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
-    """Return the rule for a container, by the places at which a rule for it may stand; None if there is no rule.
+    """Return the rule (what is known of a library's container, and the remedy) for a container; None if there is none.
 
     Rules for the attributes on its path come first, the deepest first; then rules for its items; then for its root.
 
@@ -195,7 +195,10 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
 
 
 def find_native_rule(kind: type) -> Rule | None:
-    """Return the rule for an object of a class at whose line memory of C grows; None if none is known."""
+    """Return the rule (what is known of a library, and the remedy) for a class; None if there is none.
+
+    An object of the class is used at a line at which memory of C grows.
+    """
     for owner in mro(kind):
         rule = _find_rule_by_key(f"({'.'.join(full_name(owner))})")  # `(ctypes.CDLL)`
         if rule is not None:
