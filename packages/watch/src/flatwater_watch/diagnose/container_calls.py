@@ -58,7 +58,13 @@ _QUEUES = {
 
 
 def removing_call(kind: str, container: Any, name: CodeName) -> str:
-    """Return code that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known."""
+    """Return code that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known.
+
+    Args:
+        kind: kind of the container, such as "list" or "array".
+        container: the container.
+        name: its name in the program's code.
+    """
     if not name.text or kind not in _OPERATIONS:
         return ""
     copy = "clone" if full_name(type(container))[0].partition(".")[0] == "torch" else "copy"

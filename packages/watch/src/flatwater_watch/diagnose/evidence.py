@@ -316,10 +316,8 @@ def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drif
     """
     share = growth_share(drift.per_step, growth)
     if planned_bytes is None or held_bytes >= planned_bytes:
-        plan_text = (
-            ", of which no plan knows" if planned_bytes is None else f" of {format_bytes(planned_bytes)} planned"
-        )
-        content = format_bytes(held_bytes) + plan_text
+        content = format_bytes(held_bytes)
+        content += ", of which no plan knows" if planned_bytes is None else f" of {format_bytes(planned_bytes)} planned"
         return Evidence(verdict="leak", owner=path, drift=drift, share=share, what=content)
     return Evidence(
         verdict="filling",

@@ -32,7 +32,7 @@ def wants_garbage(case: Investigation) -> bool:
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer) -> bool:
-    """Count a reading under the trace; return whether the trace must go on, as no traced object may be garbage yet.
+    """Count a reading that was traced; return whether the trace must go on, as its objects may not be garbage yet.
 
     The program usually still holds the objects that it made last. So the trace goes on until the traced objects have as
     many bytes as two objects of the garbage, and as one more at each further try. It lasts at least
@@ -75,7 +75,7 @@ def start_search_(case: Investigation, roots: Roots, tracer: Tracer, step: int) 
 
 
 def stop_search_(case: Investigation) -> None:
-    """Stop the search that is under way."""
+    """Stop the search for garbage that is under way, if there is one."""
     if case.garbage_search is not None:
         case.garbage_search.stop()
         case.garbage_search = None

@@ -119,7 +119,10 @@ def _without_callbacks(handles: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> _Candidate | None:
-    """Return the container on a path if it became longer and enough of its new items have a handle; else None."""
+    """Return the container on a path if it became longer and enough of its new items have a handle; else None.
+
+    A handle is a small Python object that keeps memory of a C library alive.
+    """
     old_holding = earlier_census.holdings.get(path)
     new_holding = later_census.holdings[path]
     if old_holding is None or new_holding.kind not in ITEM_KINDS:
@@ -140,7 +143,10 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
 
 
 def _first_handles(items: Sequence[Any]) -> list[Any]:
-    """Return the first handle below each item, breadth first; none for an item whose handle an earlier item has too."""
+    """Return the first handle (object with memory of a C library) that each item leads to, breadth first.
+
+    An item gets none if an earlier item has the same handle.
+    """
     handles: list[Any] = []
     seen_ids = set[int]()  # of the objects below all items
     for item in items:
@@ -189,7 +195,7 @@ def is_handle_class(kind: type) -> bool:
 
 
 def _is_fully_counted(kind: type) -> bool:
-    """Return whether a census counts all memory of a class's objects, as for Python's own classes."""
+    """Return whether Python knows all memory of a class's objects, so that a census (snapshot of objects) counts it."""
     module, name = full_name(kind)
     if module != "builtins":
         return module in _FULLY_COUNTED_MODULES or module.startswith("numpy.random.")

@@ -27,7 +27,7 @@ the newest items; and the maximum of those."""
 
 
 def chain_of_holdings(census: Census, path: str) -> list[Holding]:
-    """Return the census's entries for a path: that of the root, those of all objects between, and the path's own."""
+    """Return the entries of a census for the objects on a path, from the root to the object at its end."""
     holdings = [census.holdings[path]]
     while (parent := holdings[-1].parent) is not None:
         holdings.append(census.holdings[parent])
@@ -35,7 +35,7 @@ def chain_of_holdings(census: Census, path: str) -> list[Holding]:
 
 
 def split_path(census: Census, path: str) -> tuple[str, ...]:
-    """Return the root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history").
+    """Return a path in parts, its root and each hop from there: ("train.AGENTS", "[*]", ".history").
 
     The first hop is `[call]` if several calls wait with the root as a variable.
     """
@@ -46,7 +46,7 @@ def split_path(census: Census, path: str) -> tuple[str, ...]:
 
 
 def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
-    """Return the object that lies at the end of a way now; None if nothing does.
+    """Return the object to which a root and hops lead now; None if they lead to nothing.
 
     Where a hop matches several objects, the newest is taken. The result need not be the container that a census saw
     there: a program may have replaced it by a copy.
@@ -59,7 +59,7 @@ def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spread: bool = False) -> list[Any]:
-    """Return the containers at the end of a way now, at most `maximum`: the newest, or any if `is_spread`.
+    """Return the containers to which a root and hops (a way) lead now, at most `maximum`: the newest, or a sample.
 
     Args:
         roots: choice of roots.

@@ -138,7 +138,7 @@ class Investigation:
 
 
 def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_bytes: float) -> float:
-    """Return the bytes that came since `case.lengths` was taken and have no owner; 0 if they are too few for a search.
+    """Return the bytes that came since `case.lengths` was taken and that no container explains; 0 if they are too few.
 
     For a further search twice as many must come, as a search takes as long as several censuses.
 
@@ -172,11 +172,11 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 def find_owners_since_baseline_(
     case: Investigation, baseline_census: Census, census: Census, rate: float
 ) -> list[Owner]:
-    """Return the owners that grew between two censuses, and record which containers the case has reached.
+    """Return the containers that grew between two censuses, and record which containers the case has reached.
 
     Args:
         case: investigation.
-        baseline_census: first census of the case.
+        baseline_census: first census (snapshot of all containers) of the case.
         census: latest census, with references to its containers.
         rate: bytes per step by which memory grows.
     """
@@ -201,8 +201,8 @@ def find_grown_owners(
     tree that is sampled reach each other, so that their bytes count many times.
 
     Args:
-        earlier_census: earlier census.
-        later_census: later census, with references to its containers.
+        earlier_census: earlier snapshot of all containers.
+        later_census: later snapshot, with references to its containers.
         rate: bytes per step by which memory grows.
         steps: steps between the censuses.
         seeks_handles: whether small objects with memory of C libraries are searched for, if much growth has no owner.
@@ -243,9 +243,9 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
 
 
 def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Owner]:
-    """Return the owners without those whose newest items another owner holds as well; the other gets their bytes.
+    """Return the growing containers without those whose newest items another one holds, which gets their bytes.
 
-    Of owners with the same items the one stays that a name of the user's reaches in the fewest hops: a cache, and not
+    Of those with the same items the one stays that a name of the user's reaches in the fewest hops: a cache, and not
     its table of links; the set of all intervals, and not a node of the tree of them.
 
     Args:
@@ -277,7 +277,7 @@ def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Ow
 
 
 def _add_growth(holder: Owner, owner: Owner, rate: float) -> Owner:
-    """Return a holder to whose growth that of an owner is added.
+    """Return `holder` with the bytes added that another container, `owner`, has grown by.
 
     The sum is at most the growth of the process, at `rate` bytes per step, but at least the holder's own.
     """
@@ -307,9 +307,10 @@ def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, 
 
 
 def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the facts of the first owner that a trace for its line needs, and the containers whose lines it seeks.
+    """Record what a search for the allocating lines of growing containers needs to know.
 
-    `owners` are those of a comparison, the one with most of the growth first.
+    `owners` are the containers that a comparison found to grow, the one with most of the growth first. The search is
+    for the line of the first; the lines of the others are looked up together with it.
     """
     first_owner = owners[0]
     holding = first_owner.holding
@@ -319,7 +320,6 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     case.first_owner_length = length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.contents.leaves)
     case.contents_are_untraceable = any(type(item) is Callback for item in first_owner.contents.leaves)
-    # The other owners' lines are sought only together with that of the first.
     sought_owners = owners[: OWNING.maximum_printed_findings] if holding.kind in TRACEABLE_KINDS else ()
     case.sought_containers = {
         owner.path: SoughtContainers(
@@ -334,7 +334,7 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 
 
 def find_owner_line_(case: Investigation, tracer: Tracer, owner: str, newest: Sequence[Any]) -> AllocationSite | None:
-    """Return the line that made the newest items of an owner, and record it in `case.lines`.
+    """Return the line that made the newest items of a container, and record it in `case.lines`.
 
     If the trace does not know it, the line that was recorded before is returned; None without any.
     """

@@ -143,7 +143,7 @@ class Investigator:
     # --- actions: each does one thing, and returns the event that follows, or None to wait for the next reading ---
 
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
-        """Begin a case, by `SUSPICION`, if memory rises after the pause; else return None.
+        """Begin an investigation, by returning `SUSPICION`, if memory rises after the pause; else return None.
 
         Two things come first: `NATIVE_CERTAIN`, if the readings prove native growth that the last case left open, and a
         search for the line of native growth that has waited for this thread.
@@ -160,9 +160,9 @@ class Investigator:
         return None
 
     def _take_first_census(self, _reading: Reading) -> CaseEvent | None:
-        """Go on with the first census of a case; return `CENSUS_COMPLETE` when it is complete, and None before.
+        """Go on with the first census of a case (investigation); return `CENSUS_COMPLETE` once it is complete, else None.
 
-        It is the baseline with which later censuses are compared.
+        It is the snapshot of all containers with which later ones are compared.
         """
         census = self.censuses.advance_census_()
         if census is None:
@@ -174,7 +174,7 @@ class Investigator:
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
-        """Return `TIME_TO_COMPARE` once a drift is proven, or after a few readings, as growth in jumps has no proof."""
+        """Return `TIME_TO_COMPARE` once a lasting rise is proven, or after a few readings, as jumps prove nothing."""
         if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
             return CaseEvent.TIME_TO_COMPARE
         self._case.unproven_readings += 1
@@ -217,7 +217,7 @@ class Investigator:
         return self._case.comparisons < comparison_limit(self._history) and not wants_garbage(self._case)
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
-        """Compare the containers with the case's first census, and keep the evidence in `comparison_evidence`.
+        """Compare all containers with the case's first snapshot, and keep the evidence in `comparison_evidence`.
 
         No census is taken if a trace has just found the owner's line, or looks for the line of garbage: then the
         evidence of the last comparison is kept.
@@ -249,7 +249,7 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent | None:
-        """Find library objects that hold growing containers, and make roots of them for the next censuses.
+        """Find library objects that hold growing containers, and let the next censuses begin at them, too.
 
         The first call of a case only records the lengths of all containers; a later one finds what is longer by then.
         Return `LIBRARIES_GREW` if there are such objects, `LIBRARIES_UNCLEAR` if not, and None to wait until a look at
@@ -352,13 +352,13 @@ class Investigator:
         return self._native_line_event()
 
     def _publish_native_growth(self, reading: Reading) -> CaseEvent | None:
-        """Publish native growth that the last case left open and the readings prove."""
+        """Publish growth outside of Python objects (native) that the last case left open and the readings prove."""
         self._new_evidence += self._unexplained_evidence(reading)
         self._is_unexplained = False
         return self._native_line_event()
 
     def _native_line_event(self) -> CaseEvent | None:
-        """Return `NATIVE_WITHOUT_LINE` if a search for the line of native growth is to begin now; else None."""
+        """Return `NATIVE_WITHOUT_LINE` if a search for the line that makes native memory is to begin now; else None."""
         causes = map(self._add_details, [*self._new_evidence, *self._evidence_by_owner.values()])
         must_wait = self.in_watch_thread or self._budget_seconds <= 0
         begins = not self._has_ended and self._native_search.prepare_try(causes, must_wait=must_wait)
@@ -404,7 +404,7 @@ class Investigator:
     def _unexplained_evidence(
         self, reading: Reading, stopped_owners: Collection[str] = (), *, at_end: bool = False
     ) -> list[Evidence]:
-        """Return the evidence on native growth that known causes do not explain; empty if it is not certain.
+        """Return the evidence on growth that no Python object holds and no known cause explains; empty if not certain.
 
         Args:
             reading: latest reading.
@@ -453,7 +453,7 @@ class Investigator:
         return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=slope) for owner in owners]
 
     def _may_take_census(self, case: Investigation) -> bool:
-        """Return whether the next census of a case may begin, or go on.
+        """Return whether the next census (snapshot of all containers) of a case may begin, or go on.
 
         After a comparison that explained next to nothing the next census must wait, until the time that it takes is
         again a small part of the program's; but not under a trace, nor near the memory limit, where it is taken whole.

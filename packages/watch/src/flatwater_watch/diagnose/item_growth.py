@@ -21,7 +21,7 @@ TRACEABLE_KINDS = ITEM_KINDS | BLOCK_KINDS | {"object"}
 
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
-    """Return the lengths of containers, as a census counts them."""
+    """Return the number of items of each container; not only of builtin ones, for which `len` would do."""
     walk = Walk(sampled_items=1, is_user_class=lambda _: False, maximum_objects=1)  # only lengths are wanted
     # `item_count` is negative for a container that is not builtin: this must be opened.
     counted_containers = [(container, item_count(container)) for container in containers]

@@ -222,7 +222,7 @@ def _objects_of_line(
 
 
 def _line_objects(notes: list[dict[str, _ObjectNote]]) -> list[_LineObject]:
-    """Return the objects of a line that its latest notes have, each with what all notes say of it.
+    """Return the objects in the latest notes of a line, each with whether it was the same at all times.
 
     Args:
         notes: notes of the line's objects by name, for each time that they were taken, the latest last.

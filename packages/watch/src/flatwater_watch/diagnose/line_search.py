@@ -22,7 +22,7 @@ from flatwater_watch.thresholds import CASE
 
 
 def may_find_line(case: Investigation) -> bool:
-    """Return whether the first owner of the last comparison has no line yet, and a trace may find it."""
+    """Return whether the container with most of the growth has no allocating line yet, and a trace may find it."""
     causes = case.comparison_evidence
     if not causes or causes[0].owner in case.lines:
         return False
@@ -33,7 +33,7 @@ def may_find_line(case: Investigation) -> bool:
 
 
 def start_trace_(case: Investigation, tracer: Tracer, roots: Roots, *, in_watch_thread: bool) -> None:
-    """Begin to trace allocations for the line of an owner's next items, and record how long its containers are now.
+    """Begin to trace allocations, for the line that makes the next items of growing containers; record their lengths.
 
     Args:
         case: investigation, with the containers in `sought_containers`.
@@ -63,7 +63,7 @@ def put_off_trace_(case: Investigation, tracer: Tracer) -> list[Evidence]:
 
 
 def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> bool:
-    """Look for the line that made the latest items of the first owner, by the trace; return whether to go on tracing.
+    """Look up the line that made the newest items of the first owner; return whether to go on tracing allocations.
 
     Called at each traced reading. The search ends when the line is final, when nothing comes for several readings, or
     when the owner turns out to be emptied. If it ends with a line, the lines of the other owners are looked up as well,

@@ -235,7 +235,7 @@ class NativeLineSearch:
     """The search for the line that runs while native memory rises: a few tries, each of several readings."""
 
     def __init__(self, packages: tuple[str, ...] = ()) -> None:
-        """Prepare without beginning a try; `packages` are libraries whose lines count as the user's."""
+        """Prepare a search that has begun no try yet; `packages` are libraries whose lines count as the user's."""
         self._objects = LineObjects()
         """The objects of the lines at which memory has risen in this try."""
         self.recorder = RiseRecorder(
@@ -280,7 +280,12 @@ class NativeLineSearch:
         return not must_wait
 
     def begin(self, reading: Reading, growth: Slope) -> bool:
-        """Begin a try; return whether it has begun: not if the program is traced already."""
+        """Begin a try to find the line; return whether it has begun: it does not if the program is traced already.
+
+        Args:
+            reading: latest reading.
+            growth: slope of the memory that grows.
+        """
         self._tries_made += 1
         self._readings_in_try, self._objects = 0, LineObjects()
         self._first_step, self._bytes_per_step = reading.step, growth.per_step
@@ -307,7 +312,7 @@ class NativeLineSearch:
         return is_sufficient or self.recorder.is_over_budget or self._readings_in_try >= RISING.maximum_readings
 
     def end(self) -> None:
-        """End the try, and keep its line if there is one."""
+        """End the try; keep the line at which most of the rises came, if there is one, and what its objects are."""
         self.recorder.end()
         line = self.recorder.main_line(minimum_share=RISING.minimum_main_share, minimum_rises=RISING.minimum_rises)
         if line is not None:

@@ -88,7 +88,9 @@ class Monitor(Investigator):
         return new_findings
 
     def take_census(self, *, seconds: float | None = None) -> None:
-        """Go on with a census, or begin one, for the callback `on_census`; do nothing before the first reading.
+        """Go on with a census (snapshot of all containers), or begin one, for the callback `on_census`.
+
+        Nothing happens before the first reading.
 
         Args:
             seconds: maximum CPU seconds at this step; None for those of the last reading, if no census used them.
@@ -284,7 +286,10 @@ class Monitor(Investigator):
         return 0 if first is None else max((holding.step for holding in first.holdings.values()), default=0)
 
     def take_whole_census(self) -> Census | None:
-        """Take a whole census at once, and return it; None before the first reading. A trace is ended before."""
+        """Take a whole census (snapshot of all containers) at once; return None before the first reading.
+
+        A trace that runs is ended before.
+        """
         self._tracer.stop()
         self.censuses.discard_()
         self.censuses.slice_seconds = inf
@@ -370,7 +375,7 @@ class Monitor(Investigator):
         return self._record_evidence(causes)
 
     def find_since_beginning(self) -> list[Evidence]:
-        """Take a whole census, and return the evidence on containers that have grown since the first one.
+        """Take a whole census (snapshot), and return the evidence on containers that have grown since the first one.
 
         They are leads, as two censuses prove no trend. Empty if no step has come since the first census.
         """

@@ -70,7 +70,7 @@ class Owner:
 
 
 def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
-    """Return the containers that grew between two censuses, most bytes per step first.
+    """Return the containers that grew between two censuses (snapshots of all containers), most bytes per step first.
 
     A container that grew only because of a container below it is left out.
     """
@@ -102,7 +102,7 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
 
 
 def census_with_new_containers(earlier_census: Census, later_census: Census) -> Census:
-    """Return the earlier census, to which the new containers of the later one are added.
+    """Return the earlier census (snapshot of all containers), to which new containers of the later one are added.
 
     New are paths that the earlier census has not, and containers that were empty and got their first item. The next
     comparison shows whether they grow: they may be in use for a moment only, or be filled from now on.
@@ -147,9 +147,9 @@ def _growth_of_path(earlier: Holding | None, later: Holding) -> float:
 def _unexplained_gains(
     earlier_census: Census, later_census: Census, growth_by_path: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the bytes that each owner gained itself, by path.
+    """Return the bytes that each container gained itself, by path, without containers that gained next to nothing.
 
-    A container is an owner if its growth, without the bytes that owners below it explain, is more than noise.
+    Its own gain is its growth without the bytes that containers below it explain.
 
     Args:
         earlier_census: earlier census.

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def collect_series_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
-    """Judge the series that are due at this reading; return the evidence on those that drift.
+    """Judge the series whose turn it is at this reading; return the evidence on those that drift (rise for good).
 
     The judgements in a row that found a drift are counted in `history.drift_counts`; `unexplained_growth` reads there
     whether native growth is certain.
@@ -45,7 +45,7 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading) -> list[
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """Return the slope of a series if it drifts by at least `minimum` bytes, else None.
+    """Return the slope of a series if it drifts (rises for good) by at least `minimum` bytes, else None.
 
     It takes more points and more confidence than for a container, as no object proves this growth.
     """
@@ -67,7 +67,7 @@ def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T |
 
 
 def _leaves_evidence(history: ReadingHistory, reading: Reading) -> list[Evidence]:
-    """Return the evidence on leaves of the declared state, such as a buffer, that are being filled, or that drift.
+    """Return the evidence on leaves of the declared state, such as a buffer, that are being filled or rise for good.
 
     A leaf is judged for drift only if all declared state together drifts. Its minimum rise is that of the process,
     divided by the number of leaves.
@@ -126,7 +126,10 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading) -> list
 
 
 def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """Return the slope of a series if it drifts, or if its jumps do (one point for each); None if neither does."""
+    """Return the slope of a series if it drifts (rises for good), or else if its jumps do; None if neither does.
+
+    A series of jumps has one point for each.
+    """
     # A heap whose holes are filled again grows in jumps: it grows only when a round needs more than any before.
     return _strict_drift(steps, values, minimum) or _strict_drift(*jump_points(steps, values, minimum), minimum)
 

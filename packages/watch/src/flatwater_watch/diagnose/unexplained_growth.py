@@ -49,7 +49,7 @@ def is_suspicious(history: ReadingHistory, known_causes: Mapping[str, Evidence],
 
 
 def find_drift(history: ReadingHistory, known_causes: Mapping[str, Evidence], reading: Reading) -> tuple[bool, Slope]:
-    """Return whether memory that no known cause explains drifts, and the recent slope of the series that was judged.
+    """Return whether memory that no known cause explains drifts (rises for good), and a recent slope of memory.
 
     The slope is in bytes per step, without regard to known causes: that of the first series that drifts, or of the
     unaccounted bytes if none does. A series drifts if all its points do, or its jumps (one point for each).
@@ -122,7 +122,7 @@ def _object_series(history: ReadingHistory) -> tuple[Series, ...]:
 
 
 def _unexplained_values(series: Series, known_causes: Mapping[str, Evidence]) -> list[float]:
-    """Return the values of a series, in bytes, less the growth that known causes explain."""
+    """Return the values of a series, in bytes, from which the growth that known causes explain is subtracted."""
     rates = (cause.drift.per_step for cause in known_causes.values() if cause.holders or cause.verdict == "native")
     # More than their sum, as rates may be too low by a fifth.
     rate = sum(rates) / OWNING.explained_share
