@@ -306,7 +306,12 @@ def _find_cycle(garbage: list[Any], name: str, user_namespaces: Mapping[str, Any
 
 
 def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the hops of the shortest way from an object back to itself, as `_cycle_words`; empty if none is found."""
+    """Return the shortest way from an object back to itself, ("Trainer.model", "Model.trainer"); empty without any.
+
+    Args:
+        first: object at which the cycle begins and ends.
+        user_namespaces: namespaces of the user's modules by name.
+    """
     # Breadth first. No class is opened.
     walk = Walk(
         sampled_items=MAXIMUM_CYCLE_OBJECTS, is_user_class=lambda _: False, maximum_objects=MAXIMUM_CYCLE_OBJECTS

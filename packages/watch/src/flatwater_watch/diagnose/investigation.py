@@ -260,9 +260,10 @@ def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Ow
         for owner in owners
         if owner.holding.kind not in SINGLE_ITEM_KINDS
     }
+    # The newest items of each owner, with what these hold directly; and which of all these are items of an owner.
     parts_by_path = {path: items_and_parts(items) for path, items in items_by_path.items()}
     sought_ids = {id(part) for parts in parts_by_path.values() for part in parts}
-    ids_by_path = {owner.path: ids_in_container(owner.container, sought_ids) for owner in owners}
+    held_ids_by_path = {owner.path: ids_in_container(owner.container, sought_ids) for owner in owners}
     kept = {owner.path: owner for owner in owners}
     # Dropped first are tables of libraries, then those farthest from a name, and of several that with the fewest bytes.
     for owner in sorted(owners, key=lambda owner: (owner.table is None, -len(owner.hops), owner.bytes_grown)):
@@ -270,7 +271,7 @@ def merge_holders_of_same_items(owners: Sequence[Owner], rate: float) -> list[Ow
         # Half of the items must be, or contain, an item of the other owner: fewer may merely refer to the same object.
         minimum_common = max(1, len(items_by_path.get(owner.path, ())) / 2)
         others = [other for other in kept.values() if other is not kept[owner.path]]
-        holders = [other for other in others if len(part_ids & ids_by_path[other.path]) >= minimum_common]
+        holders = [other for other in others if len(part_ids & held_ids_by_path[other.path]) >= minimum_common]
         if holders:
             kept[holders[0].path] = _add_growth(holders[0], kept.pop(owner.path), rate)
     return sorted(kept.values(), key=lambda owner: -owner.bytes_grown / owner.steps)

@@ -160,7 +160,7 @@ class Investigator:
         return None
 
     def _take_first_census(self, _reading: Reading) -> CaseEvent | None:
-        """Go on with the first census of a case (investigation); return `CENSUS_COMPLETE` once it is complete, else None.
+        """Go on with the first census of an investigation; return `CENSUS_COMPLETE` once it is complete, else None.
 
         It is the snapshot of all containers with which later ones are compared.
         """

@@ -65,9 +65,9 @@ def put_off_trace_(case: Investigation, tracer: Tracer) -> list[Evidence]:
 def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> bool:
     """Look up the line that made the newest items of the first owner; return whether to go on tracing allocations.
 
-    Called at each traced reading. The search ends when the line is final, when nothing comes for several readings, or
-    when the owner turns out to be emptied. If it ends with a line, the lines of the other owners are looked up as well,
-    and `case.has_new_line` is set.
+    An owner is a container that grows; the first has most of the growth. The search ends when the line is final, when
+    no item comes for several readings, or when the owner was emptied. If it ends with a line, the lines of the other
+    owners are looked up as well, and `case.has_new_line` is set.
     """
     evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
     first_path = next(iter(case.sought_containers), "")
@@ -84,9 +84,10 @@ def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> boo
         case.idle_readings = 0
     elif not is_building:
         case.idle_readings += 1
-    is_patient = case.idle_readings <= CASE.maximum_idle_traced_readings
-    if not is_final and is_patient and not _was_emptied(case, first_path, containers):
+    may_wait = case.idle_readings <= CASE.maximum_idle_traced_readings
+    if not is_final and may_wait and not _was_emptied(case, first_path, containers):
         return True
+    # The search ends here.
     if line is not None:
         case.has_new_line = True
         for path, other in case.sought_containers.items():

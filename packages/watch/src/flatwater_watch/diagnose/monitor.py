@@ -338,10 +338,10 @@ class Monitor(Investigator):
         return [self._add_details(cause) for cause in causes]
 
     def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
-        """Record and return the causes of an unproven investigation, if memory went on to grow as they say.
+        """Record and return the causes of an investigation without a proof, if what memory did since confirms them.
 
-        That is at their rate, and so that they explain most of `open_bytes`, the bytes without a cause. The list is
-        empty if it did not, or if each investigation ended with a proof.
+        Memory must have grown on at their rate, and they must explain most of `open_bytes`, the bytes without a cause.
+        Else, or if each investigation ended with a proof, the list is empty.
         """
         unproven, reading = self._unproven, self._latest_reading
         if unproven is None or reading is None:

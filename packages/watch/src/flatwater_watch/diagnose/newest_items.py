@@ -146,7 +146,7 @@ def _entry_value(key: Any, value: Any) -> Any:
 def _heavier_part(key: Any, result: Any) -> Any:
     """Return the result of a cached call; or its arguments, if the result is a number or a text and smaller.
 
-    `key` is the key of the call in the cache: usually a list of the arguments, which need not be a plain list.
+    `key` is the key of the call in the cache: usually a list of the arguments, of a class derived from `list`.
     """
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
     arguments = list.__getitem__(key, 0) if is_single_argument else key

@@ -197,8 +197,8 @@ def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str)
 def _container_growth(earlier_census: Census, later_census: Census, path: str, growth: float) -> float:
     """Return the part of a path's growth, in bytes, that its containers explain; their holders explain the rest.
 
-    All of the growth, if the containers became longer, or if there are more of them without growth of a holder; a part,
-    if there are more of them and they are longer; 0, if there are only more of them, as the holder that got them grew.
+    All of the growth, if the containers became longer, or if there are more of them though no holder grew; a part, if
+    there are more of them and they are longer; 0, if there are only more of them, as the holder that got them grew.
 
     Args:
         earlier_census: earlier census.
@@ -302,7 +302,7 @@ def _resource_item(contents: Contents, newest: Sequence[Any]) -> Any:
 
 
 def _display_path(census: Census, holding: Holding, modules: Container[str]) -> str:
-    """Return the path under which the growth of a holding is reported.
+    """Return the path under which the growth of a container is reported: its own, or that of what it is a part of.
 
     An autograd graph is reported by its tensor. An array inside a table of a library, such as a column of a DataFrame,
     is reported by the variable or the attribute that holds the table.
@@ -327,7 +327,15 @@ def _display_path(census: Census, holding: Holding, modules: Container[str]) -> 
 def _rule_advice(
     census: Census, holding: Holding, newest: Sequence[Any], modules: Container[str], *, is_of_library: bool
 ) -> str:
-    """Return the advice of the library rule for a container, by its holders and newest items; empty without one."""
+    """Return the advice of the rule on a well-known library's container, with the program's own names; empty without.
+
+    Args:
+        census: census with references to its containers.
+        holding: entry of the container in the census.
+        newest: its newest items.
+        modules: names of the user's modules.
+        is_of_library: whether the container is one that a library keeps.
+    """
     path = holding.path
     container, holdings = census.containers[path], chain_of_holdings(census, path)
     hops = [(census.containers[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
