@@ -134,8 +134,10 @@ def code_use(code: CodeType) -> CodeUse:
             place_count = _stack_effect(instruction) + taken_count
             stack += [_attribute_meaning(name, owner_names)] * place_count
             use.calls.append((name, owner_names))
-            use.removed.update(owner_names if name in _REMOVING_CALLS else _NOTHING)
-            use.added.update(owner_names if name in _ADDING_CALLS else _NOTHING)
+            if name in _REMOVING_CALLS:
+                use.removed.update(owner_names)
+            if name in _ADDING_CALLS:
+                use.added.update(owner_names)
         else:
             _apply_instruction_(stack, instruction, use)
     return use

@@ -67,6 +67,19 @@ class _Leaf(NamedTuple):
     """Bytes of a larger base that it keeps alive as a view; 0 if there is none."""
 
 
+class _MainContent(NamedTuple):
+    """The objects that have most bytes of a container; for the fields see `Contents`."""
+
+    number: int
+    """Number of the objects, in all containers on the path."""
+    label: str
+    """One of the objects in words: "float32[64, 504]"."""
+    item: str
+    objects: tuple[Any, ...]
+    """Objects of the newest items, as in `Contents.leaves`."""
+    arrays: tuple[Any, ...]
+
+
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """Describe a container by its newest items, which stand for all items.
 
@@ -92,29 +105,56 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)
     # Leaves below a class are what its functions reach, not its content.
     if leaves and not is_class(newest[-1]) and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
-        label, leaves_per_item = _main_label(leaves, len(newest))
-        item, main_objects = _describe_item(newest[-1], ending), _largest_objects(leaves_by_item)
-        count = round(leaves_per_item * item_count) * holding.instances
-        # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.
-        largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
-    else:  # the items of the class with the most bytes
-        main_items, main_share = _heaviest_class(newest)
-        item = _describe_item(main_items[-1], ending) if main_items else "nothing yet"
-        item = "Figure" if holding.kind == "figures" else item  # pyplot's managers are unknown to users
-        main_objects, largest = tuple(main_items[-MAXIMUM_LEAVES:]), []
-        count = round(item_count * main_share) * holding.instances
-        size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
-        label = f"{item}{size_words}"
+        main = _main_leaves(holding, newest, leaves_by_item, item_count, ending)
+    else:
+        main = _main_items(holding, newest, item_count, ending)
     return Contents(
-        count=count,
-        what=f"{count} × {label}",
-        item=item,
+        count=main.number,
+        what=f"{main.number} × {main.label}",
+        item=main.item,
         has_graph=has_graph,
         has_base=has_base,
         resource=resource,
-        leaves=main_objects,
+        leaves=main.objects,
+        arrays=main.arrays,
+    )
+
+
+def _main_leaves(
+    holding: Holding, newest: Sequence[Any], leaves_by_item: Sequence[Sequence[_Leaf]], item_count: int, ending: str
+) -> _MainContent:
+    """Return the leaves as the main content: arrays, tensors and texts below the newest items.
+
+    Args:
+        holding: the container in a census.
+        newest: newest items of the container.
+        leaves_by_item: leaves below each of these items.
+        item_count: number of items of one container.
+        ending: words on what an item keeps alive.
+    """
+    leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
+    label, leaves_per_item = _main_label(leaves, len(newest))
+    # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.
+    largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
+    return _MainContent(
+        number=round(leaves_per_item * item_count) * holding.instances,
+        label=label,
+        item=_describe_item(newest[-1], ending),
+        objects=_largest_objects(leaves_by_item),
         arrays=tuple(leaf.obj for leaf in largest),
     )
+
+
+def _main_items(holding: Holding, newest: Sequence[Any], item_count: int, ending: str) -> _MainContent:
+    """Return the items of the class with the most bytes as the main content; for the arguments see `_main_leaves`."""
+    main_items, main_share = _heaviest_class(newest)
+    item = _describe_item(main_items[-1], ending) if main_items else "nothing yet"
+    if holding.kind == "figures":  # users do not know pyplot's managers, which are the items
+        item = "Figure"
+    number = round(item_count * main_share) * holding.instances
+    size_words = f" of {holding.bytes // max(1, number)} bytes" if holding.kind == "bytes" else ""
+    objects = tuple(main_items[-MAXIMUM_LEAVES:])
+    return _MainContent(number=number, label=f"{item}{size_words}", item=item, objects=objects, arrays=())
 
 
 def _kept_words(resource: Resource, *, has_graph: bool, has_base: bool) -> str:

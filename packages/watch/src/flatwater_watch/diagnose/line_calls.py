@@ -125,7 +125,8 @@ class LineObjects:
         notes: dict[str, _ObjectNote] = {}
         for name, value, use in _objects_of_line(self._instructions[line], variables, frame.f_globals):
             is_set = name.partition(".")[0] in self._set_names[line]
-            if name not in notes or notes[name].use != "called":  # a line may call an object and name it as well
+            # A line may both call an object and name it: then the call counts.
+            if name not in notes or notes[name].use != "called":
                 notes[name] = _ObjectNote(type(value), id(value), calls if is_set else 0, use)
             notes.update(self._note_referents_(name, value))
         self._notes.setdefault(line, []).append(notes)
@@ -212,7 +213,8 @@ def _objects_of_line(
         elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
             yield value_name, value, "called"
             attribute = namespace_value(instance_dict(value), name)
-            value, value_name = c_attribute(value, name) if attribute is None else attribute, f"{value_name}.{name}"
+            value = c_attribute(value, name) if attribute is None else attribute
+            value_name = f"{value_name}.{name}"
         else:
             value = None
         if operation in _STORE_CODES:
