@@ -61,12 +61,12 @@ def code_name(path: str) -> CodeName:
 
 
 def holder_names(census: Census, path: str, modules: Container[str]) -> list[CodeName]:
-    """Return the name in the program's code of each object on a path, root first.
+    """Return how the program's code writes each object on a path, root first: "agent", "agent.memory".
 
     A name is empty if only private attributes of a library lead to the object.
 
     Args:
-        census: census with references to its containers.
+        census: snapshot of the program's containers, with references to them.
         path: path of a container, whose own name comes last.
         modules: names of the user's modules; all others are libraries.
     """

@@ -119,11 +119,11 @@ def finish_search_(
 def _grows_beyond_backlog_(
     case: Investigation, garbage: Garbage, history: ReadingHistory, minimum_rate: float, *, memory_fell: bool
 ) -> bool:
-    """Return whether garbage grew since the search that saw the least of it, and is no ordinary backlog.
+    """Return whether garbage grew since the search that saw the least of it, and is not what the collector frees soon.
 
     The search with the least is the one to compare with, as a collection may come between two searches. So a first
     search, or one that sees less, is recorded, and the result is False. Garbage that does not grow is no longer
-    suspected, unless it is an ordinary backlog or memory fell: both may hide growth.
+    suspected, unless it is such an ordinary backlog or memory fell: both may hide growth.
 
     Args:
         case: investigation of the search.

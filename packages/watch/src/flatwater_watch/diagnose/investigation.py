@@ -156,7 +156,7 @@ def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_b
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """Return the holders of containers that are longer now than in `case.lengths`, which is cleared if any is found.
+    """Return the objects that hold containers longer now than in `case.lengths`, which is cleared if there are any.
 
     Nothing is searched if no lengths were taken, or if `missing_bytes`, the bytes without an owner, is 0.
     """

@@ -28,7 +28,7 @@ from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import OWNING
 
-_NAMES = re.compile("(, for each `item` of )?`[^`]*`")
+_NAMES_IN_ADVICE = re.compile("(, for each `item` of )?`[^`]*`")
 """Calls and names of a container in the advice on it."""
 
 NameCause = Callable[[Evidence], Evidence]
@@ -280,14 +280,15 @@ def _cause_key(cause: Evidence) -> Hashable:
     holder = "".join(_HOP.findall(cause.owner)[:-1])
     holder_name = re.split(r"[.: ]", holder)[-1]
     holder_call = rf"\b{re.escape(holder_name)}\.\w+\("
+    # Containers that the same call of their holder empties.
     if cause.verdict == "leak" and holder_name and re.search(holder_call, cause.advice or ""):
         return cause.verdict, holder, cause.advice, cause.outside
-    # Not with memory outside of Python: a line that ran while it rose says nothing of the holder.
+    # Containers that the same line fills. Not with memory outside of Python, at whose line it only rose.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
         root, content = holders[0], holders[-1]
         # Advice on the same remedy differs only in the names of the containers.
-        return cause.verdict, cause.made_at, root, content, _NAMES.sub("", cause.advice or "")
+        return cause.verdict, cause.made_at, root, content, _NAMES_IN_ADVICE.sub("", cause.advice or "")
     return cause.verdict, cause.owner
 
 
