@@ -1,6 +1,9 @@
 """The sizes of owners over the censuses of a run, and what they show: growth, a stop, a full container, a fall.
 
-The two censuses that identified an owner are too close in time for a rate.
+A census lists the containers of the program by path, its holdings, with their bytes and items. A root is a holding that
+no other holding holds. An owner is the path of a container to which growth was attributed; a cause is `Evidence` of
+that growth. The two censuses that identified an owner are too close in time for a rate: all censuses give it. Steps are
+boundaries that the program has passed, such as episodes.
 """
 
 from bisect import bisect_left
@@ -69,7 +72,10 @@ class CensusHistory:
 
 
 def record_census_(history: CensusHistory, step: int, census: Census) -> None:
-    """Add the larger holdings of a census, which began at a step, to the history; thin it if it has too many."""
+    """Add the larger holdings of a census, which began at `step`, to the history; thin it if it has too many censuses.
+
+    Unless the program has ended, the counts of items are brought up to date too.
+    """
     sizes = {
         # A census in slices reads its holdings at later steps; 0 stands for the step at which it began.
         path: OwnerSize(
@@ -92,11 +98,11 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
     history.next_step = CENSUS_INTERVAL_FACTOR * step
 
 
-def _continued_count(count: ItemCount | None, items: float, step: int) -> ItemCount:
-    """Return the count with one census more, or a new count if this census found another number of items."""
-    if count is None or count.items != items:
-        return ItemCount(items, step, step)
-    return count._replace(last_step=step)
+def _continued_count(previous: ItemCount | None, items: float, step: int) -> ItemCount:
+    """Return the previous count up to this step, or a new one if the census found another number of items."""
+    if previous is None or previous.items != items:
+        return ItemCount(items, first_step=step, last_step=step)
+    return previous._replace(last_step=step)
 
 
 def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
@@ -109,14 +115,18 @@ def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
 def measure_growth(
     cause: Evidence, history: CensusHistory, owners: Iterable[str], samples: Sequence[Sample]
 ) -> MeasuredGrowth | None:
-    """Return the rate of an owner over the recent censuses, and its share of the growth of the process.
+    """Return the rate of a cause's owner over the recent censuses, and its share of the growth of the process.
 
-    None if no census can measure the cause, as it has no owner or its bytes lie outside of Python; None too if the
+    It is None if no census can measure the cause, as it has no owner or its bytes lie outside of Python, and if the
     owner does not rise over two censuses.
 
-    Bytes of other `owners` that lie below this one are not counted for this one.
+    Args:
+        cause: the cause; its `drift` is the rate at which it was found.
+        history: all censuses that are remembered.
+        owners: owners of all causes. Bytes of those that lie below this owner are not counted for this one.
+        samples: readings of the process.
     """
-    if not cause.holders or cause.outside or cause.drift.per_step <= 0:  # drift: the rate at which it was found
+    if not cause.holders or cause.outside or cause.drift.per_step <= 0:
         return None
     owner_sizes, own_bytes = _owner_sizes(history, cause.owner, owners)
     steps = [size.step for size in owner_sizes]
@@ -143,42 +153,43 @@ def measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples:
 
 
 def has_stopped(history: CensusHistory, owner: str) -> bool:
-    """Return whether an owner has gained next to nothing over the newer half of the boundaries between its censuses.
+    """Return whether an owner's size has hardly changed over the newer half of the steps between its censuses.
 
     What was compiled, imported or loaded once stays as it is, while other memory of the process may still grow. An
-    owner that has lost much is not judged: a program that ends empties its containers.
+    owner that has lost much has not stopped: a program that ends empties its containers.
     """
     sizes, _ = _owner_sizes(history, owner)
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
     first, last = sizes[0], sizes[-1]
     middle = [size for size in sizes if size.step <= (first.step + last.step) / 2][-1]  # the last of the older half
-    # `abs`: many bytes or items lost are no stop either.
-    gained_bytes, late_bytes = middle.bytes - first.bytes, abs(last.bytes - middle.bytes)
+    early_gain, late_change = middle.bytes - first.bytes, abs(last.bytes - middle.bytes)
     # Items as well, as a later census may reach them from another holder, which then has their bytes.
-    gained_items, late_items = middle.items - first.items, abs(last.items - middle.items)
+    early_item_gain, late_item_change = middle.items - first.items, abs(last.items - middle.items)
     minimum_share = MEASURING.minimum_late_share
-    # `max`: an owner that gained no items, or lost some, must not have changed their number since.
-    return late_bytes < minimum_share * gained_bytes and late_items <= minimum_share * max(gained_items, 1.0)
+    # At least 1 item: an owner that gained none, or lost some, must not have changed their number since.
+    has_same_items = late_item_change <= minimum_share * max(early_item_gain, 1.0)
+    return late_change < minimum_share * early_gain and has_same_items
 
 
 def has_no_new_items(history: CensusHistory, owner: str) -> bool:
-    """Return whether an owner had the same number of items over the newer half of the boundaries between the censuses.
+    """Return whether an owner had the same number of items over the newer half of the steps between the censuses.
 
-    It has stopped then if its bytes lie outside of Python, where a census sees the items only, however small they are.
+    An owner whose bytes lie outside of Python has stopped growing then: of those a census sees the items alone.
     """
     count = history.item_counts.get(owner)
     if count is None or len(history.censuses) < MEASURING.minimum_censuses_of_stop:
         return False
     begin_step, _ = history.censuses[0]
-    return count.first_step < count.last_step and count.first_step <= (begin_step + count.last_step) / 2
+    middle_step = (begin_step + count.last_step) / 2
+    return count.first_step < count.last_step and count.first_step <= middle_step
 
 
 def is_level_late(history: CensusHistory, owner: str) -> bool:
-    """Return whether an owner gained less in the last third of the boundaries between its censuses than its mean pace.
+    """Return whether an owner gained next to nothing in the last third of the steps between its censuses.
 
-    Less is `ENDING.minimum_remaining_rate_share` of it, in bytes and in items. An owner that the newest census does not
-    find, such as a node of a tree that is balanced anew, is level too.
+    That is at most `ENDING.minimum_remaining_rate_share` of its mean gain in a third, of bytes and of items. An owner
+    that the newest census does not find, such as a node of a tree that is balanced anew, is level too.
     """
     newest_holdings = _newest_holdings(history)
     if newest_holdings is not None and owner not in newest_holdings:
@@ -187,29 +198,31 @@ def is_level_late(history: CensusHistory, owner: str) -> bool:
     if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
     first, last = sizes[0], sizes[-1]
-    begin = last.step - (last.step - first.step) / 3
-    later_index = bisect_left(sizes, begin, key=lambda size: size.step)
+    third_begin = last.step - (last.step - first.step) / 3
+    # The size at that step lies on the line between the censuses before it and after it.
+    later_index = bisect_left(sizes, third_begin, key=lambda size: size.step)
     earlier, later = sizes[later_index - 1], sizes[later_index]
-    passed = (begin - earlier.step) / (later.step - earlier.step)  # part of the way between the two, 0 to 1
-    amounts = zip(*((size.bytes, size.items) for size in (first, earlier, later, last)), strict=True)
-    return all(
-        newest - (before + passed * (after - before))
-        <= ENDING.minimum_remaining_rate_share * max(0.0, newest - oldest) / 3
-        for oldest, before, after, newest in amounts
-    )
+    fraction = (third_begin - earlier.step) / (later.step - earlier.step)  # of the way from earlier to later, 0 to 1
+
+    def is_level(first_amount: float, earlier_amount: float, later_amount: float, last_amount: float) -> bool:
+        late_gain = last_amount - (earlier_amount + fraction * (later_amount - earlier_amount))
+        return late_gain <= ENDING.minimum_remaining_rate_share * max(0.0, last_amount - first_amount) / 3
+
+    four_sizes = (first, earlier, later, last)
+    return is_level(*(size.bytes for size in four_sizes)) and is_level(*(size.items for size in four_sizes))
 
 
 def is_full(history: CensusHistory, cause: Evidence) -> bool:
-    """Return whether a container was at its bound at a census, and has hardly gained bytes since.
+    """Return whether a cause's container was at its maximum length at a census, and has hardly gained bytes since.
 
-    A container that is longer than the number that was taken for its bound, or whose items grow, goes on gaining.
+    One that is longer than the number that was taken for its maximum, or whose items grow, is not full.
     """
     if cause.capacity is None:
         return False
     # With the census at the end of the program, which finds fewer bytes by chance as well.
     sizes = [holdings[cause.owner] for _, holdings in history.censuses if cause.owner in holdings]
-    full_sizes = [size.bytes for size in sizes if size.length >= cause.capacity]
-    return bool(full_sizes) and OWNING.explained_share * sizes[-1].bytes <= full_sizes[0]
+    bytes_when_full = [size.bytes for size in sizes if size.length >= cause.capacity]
+    return bool(bytes_when_full) and OWNING.explained_share * sizes[-1].bytes <= bytes_when_full[0]
 
 
 def filled_bytes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> int:
@@ -220,58 +233,62 @@ def filled_bytes(causes: Sequence[Evidence], history: CensusHistory, samples: Se
 
 
 def held_growth(causes: Sequence[Evidence], history: CensusHistory) -> list[HeldGrowth]:
-    """Return the growth of the owners among the causes, or of the roots if there is none, most bytes first.
+    """Return the growth of the causes' owners since the first census, or of all roots if there is no owner.
 
-    An owner that the newest census does not find is left out: it may hold nothing any more.
+    Most bytes come first. An owner that the newest census does not find is left out: it may hold nothing any more.
     """
     full_owners = {cause.owner for cause in causes if is_full(history, cause)}
     newest_holdings = _newest_holdings(history) or {}
     owners = dict.fromkeys(cause.owner for cause in causes if cause.holders)
     paths = owners or [path for path, size in newest_holdings.items() if size.is_root]  # no root lies in another
-    growth = []
+    held_growth = []
     for path in paths:
         _, own_bytes = _owner_sizes(history, path, owners)
         if own_bytes and path in newest_holdings:
-            growth.append(HeldGrowth(path, own_bytes[-1] - own_bytes[0], path in full_owners))
-    return sorted(growth, key=lambda one: -one.bytes)
+            held_growth.append(HeldGrowth(path, own_bytes[-1] - own_bytes[0], is_full=path in full_owners))
+    return sorted(held_growth, key=lambda growth: -growth.bytes)
 
 
 def _newest_holdings(history: CensusHistory) -> Mapping[str, OwnerSize] | None:
     """Return the larger holdings of the newest census that the program's end cannot have emptied; None without one."""
-    censuses = history.censuses[: len(history.censuses) - history.has_ended]
+    censuses = _censuses_before_end(history)
     return censuses[-1][1] if censuses else None
+
+
+def _censuses_before_end(history: CensusHistory) -> list[tuple[int, Mapping[str, OwnerSize]]]:
+    """Return the censuses, each with its step, without one that was taken as the program ended."""
+    return history.censuses[:-1] if history.has_ended else history.censuses[:]
 
 
 def fallen_bytes(history: CensusHistory, owners: Sequence[str]) -> int:
     """Return the bytes that roots without an owner lost from the middle third of the steps to the last third.
 
-    What they give back hides the growth of the owners in the readings of the process. A root that is emptied and filled
-    again gives nothing back, so that its least bytes are compared with its most bytes later.
+    They hide the growth of the owners in the readings of the process.
     """
-    # Without a census that the end of the program may have emptied.
-    censuses = history.censuses[: len(history.censuses) - history.has_ended]
+    censuses = _censuses_before_end(history)
     first_step, last_step = (censuses[0][0], censuses[-1][0]) if censuses else (0, 0)
     third = (last_step - first_step) / 3
     middle = [holdings for step, holdings in censuses if third <= step - first_step < 2 * third]
     late = [holdings for step, holdings in censuses if step - first_step >= 2 * third]
     if not middle:
         return 0
-    roots = [
-        path
-        for path, size in middle[-1].items()
-        if size.is_root and not any(lies_below_root(owner, path) for owner in owners)
-    ]
-    none = OwnerSize(step=0, bytes=0)
-    losses = [
-        min(holdings.get(root, none).bytes for holdings in middle)
-        - max(holdings.get(root, none).bytes for holdings in late)
-        for root in roots
-    ]
-    return sum(max(0, loss) for loss in losses)
+    lost_bytes = 0
+    missing = OwnerSize(step=0, bytes=0)  # the size of a root that a census does not find
+    for root, size in middle[-1].items():
+        if not size.is_root or any(lies_below_root(owner, root) for owner in owners):
+            continue
+        # The least bytes, then the most: a root that is emptied and filled again loses nothing for good.
+        middle_bytes = min(holdings.get(root, missing).bytes for holdings in middle)
+        late_bytes = max(holdings.get(root, missing).bytes for holdings in late)
+        lost_bytes += max(0, middle_bytes - late_bytes)
+    return lost_bytes
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
-    """Return the bytes per step over the newer half of the censuses; 0 if no stretch up to the newest census rises."""
+    """Return the bytes per step over the newer half of the censuses, or over more of them if these do not rise.
+
+    It is 0 if no stretch up to the newest census rises.
+    """
     middle_index = bisect_left(steps, (steps[0] + steps[-1]) / 2)
     # The newer half by steps may have too few censuses.
     begin = max(0, min(middle_index, len(steps) - MEASURING.minimum_censuses))
@@ -285,9 +302,14 @@ def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
 def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samples: Sequence[Sample]) -> float | None:
     """Return the share of an owner in the growth of the process from the first census after warm-up to the last.
 
-    It is None if the process has gained too little between these two. Both gains are taken over the same stretch: where
-    growth comes in jumps, other stretches would be off by a jump.
+    It is None if there is only one such census, or the process has gained too little between the two.
+
+    Args:
+        steps: step of each census.
+        sizes: bytes of the owner at each census.
+        samples: readings of the process.
     """
+    # Both gains are taken over the same stretch: where growth comes in jumps, other stretches would be off by a jump.
     first_index = bisect_left(steps, samples_after_warm_up(samples)[0].reading.step)
     if first_index >= len(steps) - 1:  # fewer than two censuses after warm-up
         return None
@@ -306,10 +328,10 @@ def _median_slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
     """
     pairs = [(i, j) for i in range(len(steps)) for j in range(i + 1, len(steps))]
     weighted_slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
-    weight_to_median = sum(weight for _, weight in weighted_slopes) / 2
+    half_weight = sum(weight for _, weight in weighted_slopes) / 2
     for slope, weight in weighted_slopes:
-        weight_to_median -= weight
-        if weight_to_median <= 0:
+        half_weight -= weight
+        if half_weight <= 0:  # this slope and the smaller ones have half of the weight
             return slope
     return 0.0
 
@@ -321,7 +343,7 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
 
 
 def _owner_sizes(history: CensusHistory, owner: str, owners: Iterable[str] = ()) -> tuple[list[OwnerSize], list[float]]:
-    """Return the size of an owner at each census, and for each its own bytes, without those of `owners` within it.
+    """Return two lists: the size of an owner at each census, and its bytes there without those of `owners` below it.
 
     The owner has 0 bytes before the first census that finds it. A later census is left out if it misses the owner, if
     it read the owner at the same step as the census before, or if it was taken as the program ended and finds less.
