@@ -54,12 +54,11 @@ METERS = {
         "SLICE_SHARE", "FIRST_INVESTIGATION_GAP", "MAXIMUM_GAP_SECONDS", "RECENT_READINGS", "UNPAID_GAP_SECONDS",
         "REGULAR_COUNT", "LAST_DOUBLING",
         "DOUBLING_RESUMES",         "STALE_TRACE_SECONDS",
+        "RSS_CHECK_SECONDS", "RESET_CHECK_TICKS", "RESET_CHECK_SHARE", "ALLOCATING_CPU_SECONDS",
     },
     "agent/inject/sitecustomize.py": {"_OLDEST"},
     "agent/filling_arrays.py": {"MAXIMUM_ARRAYS"},
-    "agent/process.py": {
-        "RSS_CHECK_SECONDS", "RESET_CHECK_TICKS", "RESET_CHECK_SHARE", "ALLOCATING_CPU_SECONDS",
-    },
+
     "agent/reading.py": {"MINIMUM_READINGS", "MINIMUM_RATE_CPU_SECONDS", "MAXIMUM_CLASSES"},
     "faces/runner.py": {"SIGNAL_EXIT_BASE"},
     "agent/boundary_sampling.py": {

@@ -1,5 +1,9 @@
 """The boundaries that a program passes: their number by kind, and the seconds from one kind to the next.
 
+A boundary is a place that a program passes again and again, such as the end of an episode (kind `episode`) or an
+optimizer's step (`update`). A program without such places is read at ticks of a timer, which are boundaries as well. A
+segment is the program's way from one boundary to the next.
+
 This code runs at every environment step, and some steps take 8 µs: so frequent boundaries are counted in the wrapped
 methods (`call_counters.py`) and timed by samples (`boundary_sampling.py`).
 """
@@ -70,7 +74,7 @@ class Boundaries:
         self._sampler = BoundarySampler({}, self._counts, self.seconds, self._last_time)
 
     def attach_counters_(self, counters: Mapping[str, CallCounter]) -> None:
-        """Count frequent kinds of boundaries by call counters, from now on; they do not call `step` for each.
+        """Let call counters, by kind, count frequent boundaries from now on, without a call of `step` for each.
 
         Call `tick` now and then: only a tick notices that a frequent kind has stopped coming.
         """
@@ -88,7 +92,10 @@ class Boundaries:
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
-        """Return the number of boundaries of a kind; if `unit` is None, of ticks alone (`ticks`) or of all others."""
+        """Return the number of boundaries of the kind `unit`.
+
+        If that is None, return the number of ticks (if `ticks` is true), or of all other boundaries.
+        """
         counts = self.counts
         if unit is not None:
             return counts.get(unit, 0)
@@ -98,21 +105,29 @@ class Boundaries:
     def are_regular(self, unit: str | None) -> bool:
         """Return whether the program has passed enough boundaries, ticks left out, to be read at them.
 
-        Those that have stopped coming are regular no more, unless growth was found at them or the user chose the kind.
+        They must be of the kind `unit` if the user chose one. Boundaries that have stopped coming are regular no more,
+        unless the user chose the kind or growth was found at them.
         """
         has_enough = self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
         return has_enough and (bool(self.found_steps) or unit is not None or not self._have_stopped())
 
     def _have_stopped(self) -> bool:
-        """Return whether no boundary but ticks has come for longer than they came, and for `STOPPED_SECONDS`."""
+        """Return whether boundaries other than ticks have stopped coming.
+
+        They have if none came for `STOPPED_SECONDS`, and for longer than the time from their first to their last.
+        """
         period = self._newest_step_time - self._first_step_time
         return monotonic() - self._newest_step_time > max(STOPPED_SECONDS, period)
 
     def _note_step_time_(self, now: float) -> None:
+        """Note the time of a boundary other than a tick, for `_have_stopped`."""
         self._first_step_time, self._newest_step_time = min(self._first_step_time, now), now
 
     def tick(self, ticks: int) -> bool:
-        """Count ticks; return whether at least as many boundaries of other kinds have passed since the last call."""
+        """Count ticks of the timer; return whether other boundaries come at least as fast.
+
+        That is whether at least `ticks` of them have passed since the last call.
+        """
         boundary_count = self.boundary_count(unit=None, ticks=False)
         new_boundaries = boundary_count - self._others_at_last_tick
         self._others_at_last_tick = boundary_count
@@ -136,7 +151,10 @@ class Boundaries:
                 self._reading_lock.release()
 
     def step(self, kind: str, count: int = 1) -> None:
-        """Count boundaries of a kind, and read the clock, unless another thread of the program is doing so."""
+        """Count boundaries of a kind, then record their time and take a reading if one is due.
+
+        The latter is left out while another thread of the program is doing it.
+        """
         # In any thread of the program, within its own calls: it never waits for a lock.
         if kind == self._kind_without_readings:
             self.requests += count
@@ -151,7 +169,7 @@ class Boundaries:
                 self._reading_lock.release()
 
     def _record_time_(self, kind: str) -> None:
-        """Add the seconds since the last boundary to the segment between both kinds, and call the watch."""
+        """Add the seconds since the last boundary to the segment between both kinds, and call `on_clock_read`."""
         now = monotonic()
         if kind != TICK:
             self._note_step_time_(now)

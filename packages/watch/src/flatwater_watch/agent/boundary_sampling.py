@@ -1,7 +1,10 @@
 """The counts and times of boundaries that come too often to be reported one by one.
 
-A call counter counts a number of boundaries without a report (`call_counters.py`). After them every boundary is
-reported for a few rounds, which are a sample: the time between samples is divided among segments in its proportions.
+A boundary is a place that a program passes again and again, such as an environment's step; a segment is the way from
+one boundary to the next. A kind of boundary that comes often is frequent, all others are rare.
+
+A call counter counts a number of frequent boundaries without a report (`call_counters.py`). After them every boundary
+is reported for a few rounds, which are a sample: the time between samples is divided among segments in its proportions.
 """
 
 from collections import defaultdict
@@ -32,7 +35,14 @@ class BoundarySampler:
     def __init__(
         self, counters: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Segment, float], now: float
     ) -> None:
-        """Begin with no frequent kind; `counts` and `seconds`, which have 0 for what is missing, are added to."""
+        """Begin with no frequent kind.
+
+        Args:
+            counters: call counters by kind of boundary.
+            counts: number of boundaries by kind, to which unreported ones are added; missing kinds have 0.
+            seconds: seconds by segment, to which all recorded times are added; missing segments have 0.
+            now: monotonic time.
+        """
         self._counters, self._counts, self._seconds = counters, counts, seconds
         self._frequent_kinds: list[str] = []
         """The frequent kinds, the most frequent one first."""
@@ -45,6 +55,7 @@ class BoundarySampler:
         self._usual_interval = 0.0
         """Seconds between two unreported boundaries, by the last measurement."""
         self._sample_kind = ""
+        """The kind with which the sample under way began; a round ends with each boundary of this kind."""
         self._rounds_left = 0
         """Number of times that this kind must still come before the sample ends."""
         self._unsampled_seconds, self._sampled_seconds = 0.0, defaultdict[Segment, float](float)
@@ -57,6 +68,7 @@ class BoundarySampler:
             self._add_unreported_boundaries_(kind, self._counters[kind].take_skipped_())
 
     def _skip_next_(self, boundaries: int) -> None:
+        """Leave the next boundaries of each frequent kind unreported, and count those left out since the last query."""
         for kind in self._frequent_kinds:
             self._add_unreported_boundaries_(kind, self._counters[kind].skip_next_(boundaries))
 
@@ -65,7 +77,7 @@ class BoundarySampler:
         self._unreported_count += boundaries
 
     def record_time_(self, previous_kind: str, kind: str, now: float, spent_seconds: float) -> None:
-        """Record the seconds from one reported boundary to the next; decide now and then which kinds are frequent."""
+        """Record the seconds from one reported boundary to the next; review now and then which kinds are frequent."""
         if self._frequent_kinds:
             self._attribute_seconds_(previous_kind, kind, spent_seconds)
         else:
@@ -86,12 +98,12 @@ class BoundarySampler:
             self._unsampled_seconds += spent_seconds
             self._usual_interval = spent_seconds / (unreported_count + 1)
             self._sample_kind, self._rounds_left = kind, ROUNDS_PER_SAMPLE
-        elif unreported_count:
-            # A rare kind came amid unreported boundaries: seconds beyond their usual distance led up to the rare kind.
+        elif unreported_count:  # a rare kind came amid unreported boundaries
             usual_seconds = min(spent_seconds, unreported_count * self._usual_interval)
             self._unsampled_seconds += usual_seconds
-            most_frequent = self._frequent_kinds[0]  # the likeliest kind of the boundary before, which was not reported
-            self._seconds[most_frequent, kind] += spent_seconds - usual_seconds
+            # The seconds beyond led up to the rare kind, from a boundary that was not reported: most likely one of the
+            # most frequent kind.
+            self._seconds[self._frequent_kinds[0], kind] += spent_seconds - usual_seconds
         elif is_frequent and previous_kind in self._frequent_kinds:  # within a sample
             self._sampled_seconds[previous_kind, kind] += spent_seconds
             if kind == self._sample_kind:
@@ -117,14 +129,12 @@ class BoundarySampler:
         self._skip_next_(0)
         new_counts = {kind: self._counts.get(kind, 0) - self._counts_at_review.get(kind, 0) for kind in self._counters}
         period = now - self._reviewed_at
-        self._frequent_kinds = sorted(
-            (kind for kind in new_counts if new_counts[kind] >= FREQUENT_PER_SECOND * period),
-            key=lambda kind: -new_counts[kind],
-        )
-        # Boundaries of the most frequent kind in the time from one sample to the next.
-        self._mean_unreported = (
-            new_counts[self._frequent_kinds[0]] / period * SAMPLE_INTERVAL_SECONDS if self._frequent_kinds else 0.0
-        )
+        frequent_kinds = [kind for kind in new_counts if new_counts[kind] >= FREQUENT_PER_SECOND * period]
+        self._frequent_kinds = sorted(frequent_kinds, key=lambda kind: -new_counts[kind])
+        self._mean_unreported = 0.0
+        if self._frequent_kinds:  # as many boundaries of the most frequent kind as come between two samples
+            per_second = new_counts[self._frequent_kinds[0]] / period
+            self._mean_unreported = per_second * SAMPLE_INTERVAL_SECONDS
         self._reviewed_at, self._counts_at_review = now, dict(self._counts)
 
     def _divide_unsampled_seconds_(self) -> None:
@@ -132,9 +142,10 @@ class BoundarySampler:
 
         Without a sample, all of them go to the segment between two boundaries of the most frequent kind.
         """
-        if sampled_seconds := sum(self._sampled_seconds.values()):
+        total_sampled = sum(self._sampled_seconds.values())
+        if total_sampled:
             for segment, seconds in self._sampled_seconds.items():
-                self._seconds[segment] += seconds + self._unsampled_seconds * seconds / sampled_seconds
+                self._seconds[segment] += seconds + self._unsampled_seconds * seconds / total_sampled
         elif self._frequent_kinds:
             self._seconds[self._frequent_kinds[0], self._frequent_kinds[0]] += self._unsampled_seconds
         self._unsampled_seconds = 0.0

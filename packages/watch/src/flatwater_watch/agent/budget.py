@@ -1,7 +1,8 @@
 """The CPU seconds that the watch of a process may take, from which all of its work is paid.
 
-What can be cut is cut into slices that fit; what cannot, waits until its price is there. A trace, whose price nobody
-knows before, ends when the budget does, and begins again when it is affordable for longer.
+The watch earns a share of the time that passes, and gets some seconds on credit at the beginning. Work that can be cut,
+such as a census, is cut into slices that fit; other work waits until its price is earned. A trace of allocations, whose
+price nobody knows before, ends when the budget does, and begins again when it is affordable for longer.
 """
 
 from flatwater_watch.meters.system_calls import monotonic, process_seconds
@@ -23,7 +24,7 @@ class Budget:
     """The CPU seconds that are earned with the time or lent, and those that are spent."""
 
     def __init__(self, began: float | None = None) -> None:
-        """Begin with the first seconds; others are earned and lent from a monotonic time on, by default from now."""
+        """Begin with `FIRST_SECONDS`; more are earned and lent from the monotonic time `began` on, by default now."""
         self._began, self.cpu_at_start = monotonic() if began is None else began, process_seconds()
         self.spent_seconds = 0.0
         self.is_credit_open = False
@@ -36,9 +37,13 @@ class Budget:
         return FIRST_SECONDS + self._lent_seconds() + TIME_SHARE * (now - self._began) - self.spent_seconds
 
     def wait_seconds(self, now: float, price: float = 0.0) -> float:
-        """Return the seconds until an act with this price is paid for, if the program goes on as before; at least 0."""
-        lent, passed = self._lent_seconds(), now - self._began
-        lent_share = lent / passed if lent < CREDIT_SECONDS and passed > 0 else 0.0
+        """Return the seconds until `left_seconds` reaches a price, if the program goes on as before; at least 0.
+
+        A negative price is a debt: it is reached earlier.
+        """
+        lent_seconds, passed_seconds = self._lent_seconds(), now - self._began
+        is_lending = lent_seconds < CREDIT_SECONDS and passed_seconds > 0
+        lent_share = lent_seconds / passed_seconds if is_lending else 0.0  # CPU seconds lent per second
         return max(0.0, (price - self.left_seconds(now)) / (TIME_SHARE + lent_share))
 
     def program_seconds(self) -> float:
@@ -46,7 +51,10 @@ class Budget:
         return process_seconds() - self.cpu_at_start - self.spent_seconds
 
     def _lent_seconds(self) -> float:
-        """Return the CPU seconds on credit that are lent so far: all, or a share of the program's own CPU time."""
+        """Return the CPU seconds on credit that are lent so far: `CREDIT_SHARE` of the program's own CPU time.
+
+        If the credit is open, or the program has run for long, they are all `CREDIT_SECONDS`.
+        """
         if self.is_credit_open:
             return CREDIT_SECONDS
         return min(CREDIT_SECONDS, CREDIT_SHARE * max(0.0, self.program_seconds()))
@@ -57,10 +65,10 @@ class Budget:
         self.cpu_at_last_payment += cpu_seconds  # so that `trace_seconds` does not count them again
 
     def pay_for_trace_(self) -> None:
-        """Pay for a trace since the last reading."""
+        """Pay for a trace of allocations since the last payment or reading."""
         self.spent_seconds += self.trace_seconds()
         self.cpu_at_last_payment = process_seconds()
 
     def trace_seconds(self) -> float:
-        """Return the CPU seconds that a trace has cost since the last reading."""
+        """Return the CPU seconds that a trace has cost since the last payment or reading."""
         return TRACED_COST_SHARE * (process_seconds() - self.cpu_at_last_payment)

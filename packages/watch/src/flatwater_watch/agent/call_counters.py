@@ -1,4 +1,9 @@
-"""Methods that count their calls as boundaries, at the price of one more call: most calls only decrement an integer."""
+"""Methods that count their calls as boundaries, at the price of one more call: most calls only decrement an integer.
+
+A boundary is a place that a program passes again and again; its kind is a word such as `step` or `update`. A boundary
+is reported if `_listener.count` is called for it. A counter can leave a number of boundaries unreported: it counts
+down to 0, and somebody who wants to know how many have passed queries it.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,8 +50,8 @@ def make_call_counter(kind: str) -> CallCounter:
     """Return a call counter of a kind of boundary, such as `step`, which reports every boundary at first."""
     # In any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes between
     # two lines of these functions.
-    remaining = 0  # boundaries that are still left unreported
-    remaining_at_query = 0  # `remaining` at the last query: the difference came since then
+    remaining = 0  # how many of the coming boundaries are still left unreported
+    remaining_at_query = 0  # `remaining` at the last query: the difference to `remaining` came since then, unreported
 
     def count_call() -> None:
         """Count a boundary, and report it unless it is one of those left unreported."""

@@ -328,10 +328,10 @@ def _median_slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
     """
     pairs = [(i, j) for i in range(len(steps)) for j in range(i + 1, len(steps))]
     weighted_slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
-    half_weight = sum(weight for _, weight in weighted_slopes) / 2
+    weight_left = sum(weight for _, weight in weighted_slopes) / 2
     for slope, weight in weighted_slopes:
-        half_weight -= weight
-        if half_weight <= 0:  # this slope and the smaller ones have half of the weight
+        weight_left -= weight
+        if weight_left <= 0:  # this slope and the smaller ones have half of all weight
             return slope
     return 0.0
 

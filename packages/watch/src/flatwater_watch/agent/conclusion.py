@@ -1,4 +1,8 @@
-"""The outcome of a watch, decided from its readings, its findings, and the share of the growth that they explain."""
+"""The outcome of a watch, decided from its readings, its findings, and the share of the growth that they explain.
+
+A sample is one reading of the process. A root is a container that no other container holds, such as a global. A cause
+is `Evidence` of growth, and becomes a finding once it is sure.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -39,7 +43,8 @@ def decide_outcome(
 ) -> Outcome:
     """Return the outcome of a watch: its state, and sentences and advice on growth without a cause.
 
-    `grows` with findings, `unexplained` if other growth goes on, `settled` if it came at the beginning only, or `flat`.
+    The state is `unread` without samples, `grows` with findings, `unexplained` if other growth goes on, `settled` if
+    it came at the beginning only, or `flat`.
 
     Args:
         samples: all readings.
@@ -80,10 +85,14 @@ def _longer_run_advice(samples: Sequence[Sample]) -> str:
 
 
 def _main_holders(held_growth: Sequence[HeldGrowth], kept_bytes: int) -> str:
-    """Return the fewest containers that hold most of the bytes, each with its state; empty if all hold too little."""
+    """Return the fewest containers that have gained half of the bytes: `a.CACHE (full), a.LOG (no longer grows)`.
+
+    It is empty if all containers together have gained less than that. `held_growth` has the largest first.
+    """
     texts, missing_bytes = [], ENDING.minimum_owned_share * kept_bytes
     for growth in held_growth:
-        texts.append(f"{growth.path} ({'full' if growth.is_full else 'no longer grows'})")
+        state = "full" if growth.is_full else "no longer grows"
+        texts.append(f"{growth.path} ({state})")
         missing_bytes -= growth.bytes
         if missing_bytes <= 0:
             return ", ".join(texts)
@@ -91,14 +100,16 @@ def _main_holders(held_growth: Sequence[HeldGrowth], kept_bytes: int) -> str:
 
 
 def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], open_bytes: int) -> list[str]:
-    """Return a sentence for each root that has gained a reportable share of the open bytes and holds no finding."""
+    """Return a sentence for each root that has gained much beside the open bytes, and has no finding below it.
+
+    The leads are roots, each with the bytes gained.
+    """
     owners = [finding.owner for finding in findings]
-    large_leads = [
-        (path, size)
-        for path, size in leads
-        if size >= OWNING.minimum_reported_share * open_bytes
-        and not any(lies_below_root(owner, path) for owner in owners)
-    ]
+    large_leads = []
+    for path, size in leads:
+        has_finding = any(lies_below_root(owner, path) for owner in owners)
+        if size >= OWNING.minimum_reported_share * open_bytes and not has_finding:
+            large_leads.append((path, size))
     return [
         f"look at {path}: it holds {format_bytes(size)} more than at the beginning"
         for path, size in large_leads[: OWNING.maximum_printed_findings]
@@ -112,7 +123,7 @@ def _growth_without_files(samples: Sequence[Sample]) -> int:
 
 
 def _garbage_sentence(garbage: "Garbage") -> str:
-    """Return a sentence on garbage that waits for the collector, as garbage in cycles always does."""
+    """Return a sentence on cyclic garbage: how much waits for the collector, and which collection frees it."""
     is_mostly_young = 2 * garbage.young_bytes > garbage.bytes
     collection = "collection of young objects" if is_mostly_young else "full collection"
     waiting_bytes = f"{format_bytes(garbage.bytes)} in cycles wait for the collector ({garbage.what})"
@@ -120,7 +131,7 @@ def _garbage_sentence(garbage: "Garbage") -> str:
 
 
 def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
-    """Yield a sentence on the causes with a proof, if any, and one on those without a proof, if any.
+    """Yield a sentence on the causes with a proof (a line or an object), if any, and one on those without, if any.
 
     The first says that the growth ends with a call of a library, the second that no line is known.
     """
@@ -141,14 +152,21 @@ def _first_names(owners: Sequence[str]) -> str:
 
 
 def _refilled_sentence(path: str) -> str:
-    """Return a sentence on a container that did not leak, and may hold more and more at a time."""
+    """Return a sentence on a container that is emptied and filled again and again."""
     return f"{path} is emptied and filled again, which is not a leak: it may hold more each time"
 
 
 def _gain_sentences(
     samples: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool
 ) -> tuple[str, ...]:
-    """Return sentences on the bytes that each kind of memory gained, and on what the censuses have ruled out."""
+    """Return sentences on growth without a cause: how much of it are files and freed memory, and what was searched.
+
+    Args:
+        samples: all readings.
+        censuses: number of censuses taken.
+        has_leads: whether roots that hold more than at the beginning are named in the advice.
+        has_findings: whether other growth has findings.
+    """
     first, last = samples_after_warm_up(samples)[0].reading, samples[-1].reading
     files_phrase = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:
@@ -171,9 +189,9 @@ def _gain_sentences(
             f"what your globals, local variables and threads reach: {census_count} found no {other}container that "
             "explains it"
         )
+    sentences = (files_phrase, freed_phrase, census_sentence)
     library = fork_unsafe_library()
+    if library is None:
+        return sentences
     # Garbage is searched for in a fork of the process, so that without a fork nothing is known of it.
-    cycle_sentences = (
-        [] if library is None else [f"cyclic garbage is not ruled out: no fork is made of a process with {library}"]
-    )
-    return (files_phrase, freed_phrase, census_sentence, *cycle_sentences)
+    return (*sentences, f"cyclic garbage is not ruled out: no fork is made of a process with {library}")

@@ -40,14 +40,12 @@ FillingArrays = dict[int, LargeArray]
 
 
 def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> None:
-    """Add the large arrays of a census that are not fully touched yet.
-
-    Arrays beyond `MAXIMUM_ARRAYS` are left out.
+    """Add the large arrays of a census of which some pages are not in RAM yet; at most `MAXIMUM_ARRAYS` in all.
 
     The objects of the census must still live.
     """
     for path, obj in census.containers.items():
-        for array, address, size in _memory_spans(obj):
+        for array, address, size in _large_block(obj):
             has_room = len(arrays) < MAXIMUM_ARRAYS
             if size < FILLING.large_array_bytes or address in arrays or not has_room:
                 continue
@@ -58,9 +56,9 @@ def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> None:
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
-    """Count the touched bytes of the living arrays again, and return them by path; dead arrays are removed."""
+    """Count the bytes of the arrays that are in RAM now, and return them by path; freed arrays are removed."""
     for address, large_array in list(arrays.items()):
-        if large_array.array() is None:
+        if large_array.array() is None:  # freed
             del arrays[address]
         # A full array stays full, and is not counted again.
         elif large_array.touched_bytes < FILLING.fully_touched_share * large_array.size:
@@ -81,27 +79,31 @@ def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]
     return sizes
 
 
-def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
-    """Yield at most one large block of memory: the array that keeps it alive, its address and its bytes.
+def _large_block(obj: Any) -> Iterator[tuple[Any, int, int]]:
+    """Yield the large block of memory of a dense array of numpy or torch in RAM, nothing for other objects.
 
-    Nothing is yielded for an object that is no dense array of numpy or torch in RAM.
+    A block is a tuple: the array that keeps it alive, the address of its first byte, its bytes.
     """
-    # Looked up, never imported: a program without these libraries must not load them for the watch. The class's own
-    # descriptors are asked, as a subclass of the program's may have replaced its attributes.
+    # Looked up, never imported: a program without these libraries must not load them for the watch.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(obj, numpy.ndarray):
         # A view keeps the array alive that it is a view of; an array whose base is no array has no memory of its own.
-        obj = owning_array(obj)
+        owner = owning_array(obj)
+        # The class's own descriptors are asked, as a subclass of the program's may have replaced its attributes.
         array_class = numpy.ndarray
-        if array_class.base.__get__(obj) is None and array_class.nbytes.__get__(obj) >= FILLING.large_array_bytes:
-            yield obj, array_class.__array_interface__.__get__(obj)["data"][0], array_class.nbytes.__get__(obj)
+        size = array_class.nbytes.__get__(owner)
+        if array_class.base.__get__(owner) is None and size >= FILLING.large_array_bytes:
+            address, _ = array_class.__array_interface__.__get__(owner)["data"]
+            yield owner, address, size
     # A subclass of a tensor is left out: its methods may run code of the program.
-    elif torch is not None and (type(obj) is torch.Tensor or type(obj) is torch.nn.Parameter) and _is_dense(obj, torch):
+    elif torch is not None and (type(obj) is torch.Tensor or type(obj) is torch.nn.Parameter):
+        if not _is_dense_in_ram(obj, torch):
+            return
         storage = obj.untyped_storage()
         if storage.nbytes() >= FILLING.large_array_bytes:
             yield obj, storage.data_ptr(), storage.nbytes()
 
 
-def _is_dense(tensor: Any, torch: Any) -> bool:
+def _is_dense_in_ram(tensor: Any, torch: Any) -> bool:
     return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")

@@ -1,7 +1,8 @@
 """The edge between the watch and somebody else's program: a fault of the watch must not become a fault of the program.
 
-All faces share it: the runner, `with flatwater_watch.watch()`, the callbacks, the pytest plugin. A fault ends the part
-of the watch that it is in, and is reported once, in the summary.
+A fault is an exception that the watch's own code raises. It ends the part of the watch that it is in, and is reported
+once, in the summary. All faces share the guard: the runner, `with flatwater_watch.watch()`, callbacks, the pytest
+plugin.
 """
 
 from _thread import get_ident
@@ -44,7 +45,7 @@ class Guard:
     def run_or_default(self, default: R, work: Callable[..., R], *arguments: object) -> R:
         """Call `work`, even if this part of the watch is over, and return its result; `default` if the watch fails.
 
-        An exception that was raised for the program is raised again.
+        An exception of the program's, such as one of its signal handlers, is raised again.
         """
         outer_thread, self.thread = self.thread, get_ident()  # calls may be nested
         try:

@@ -32,7 +32,10 @@ class _ImportPreparer:
         self._preparations = preparations  # by name of a module that is not loaded yet
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec that another finder has for a module to be prepared; None for all other modules."""
+        """Return the spec that another finder has for a module to be prepared; None for all other modules.
+
+        The spec's loader is changed so that it prepares the module.
+        """
         if name not in self._preparations:
             return None
         prepare = self._preparations.pop(name)  # each module is prepared once
@@ -41,7 +44,10 @@ class _ImportPreparer:
                 find = finder.find_spec
             except AttributeError:  # an old finder, which the interpreter passes over as well
                 continue
-            if finder is not self and (spec := find(name, path, target)) is not None:
+            if finder is self:
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
                 Guard().run(_prepare_after_execution, spec.loader, prepare)
                 return spec
         return None
@@ -55,7 +61,7 @@ def _prepare_after_execution(found_loader: object, prepare: Callable[[ModuleType
 
     def exec_module(module: ModuleType) -> None:
         """Execute the module as its loader does, then prepare it."""
-        del loader.exec_module  # without this function in the instance, the name is the class's own method again
+        del loader.exec_module  # without this attribute of the instance, the name is the class's own method again
         loader.exec_module(module)
         Guard().run(prepare, module)
 

@@ -1,6 +1,8 @@
 """Timed calls in the main thread of a program, between two of its instructions.
 
-While the main thread waits in a call, as for another thread to end, the calls come in a thread of the watch's own.
+A thread of the watch requests them by `Py_AddPendingCall`: the interpreter takes the call as soon as the main thread is
+between two instructions. While the main thread waits in a call, as for another thread to end, the calls are made in the
+watch's own thread.
 """
 
 import _thread
@@ -37,7 +39,8 @@ def start_ticking(
         guard: runs each call; once it has ended, no call is made.
         on_tick: function that gets the ticks since its last call, and returns the number of ticks to its next call.
         wait: seconds until the first call.
-        tick_if_forbidden: called instead, without ticks, in imports, in trace functions, and where a fork would hang.
+        tick_if_forbidden: called in place of `on_tick` in imports, in trace functions, and where a fork would hang;
+            returns the number of ticks to the next call.
     """
     request_lock, owner_pid, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     next_ticks, latest_call = 1, monotonic()
@@ -60,7 +63,7 @@ def start_ticking(
         is_forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
         next_ticks = max(1, tick_if_forbidden() if is_forbidden else on_tick(passed_ticks))
 
-    truth_object = _truth_object(call_in_main_thread)
+    pending_call = _call_on_truth_test(call_in_main_thread)
 
     def request_calls() -> None:  # in the watch's own thread
         sleep(wait)
@@ -69,7 +72,7 @@ def start_ticking(
             if not request_lock.acquire(blocking=False):  # the last request still waits for the main thread
                 if sleep_detector.update_idle_():
                     guard.run(call_tick)
-            elif _add_pending_call(_is_true_address, ctypes.py_object(truth_object)):  # -1: the queue of calls is full
+            elif _add_pending_call(_is_true_address, ctypes.py_object(pending_call)):  # -1: the queue of calls is full
                 request_lock.release()
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
             sleep(next_ticks * TICK_SECONDS)
@@ -77,16 +80,17 @@ def start_ticking(
     _start_thread(request_calls)
 
 
-def _truth_object(call: Callable[[], None]) -> object:
-    """Return an object that runs the call when the interpreter asks for its truth. It is never freed.
+def _call_on_truth_test(call: Callable[[], None]) -> object:
+    """Return an object that makes the call when `PyObject_IsTrue` tests its truth value; it is never freed.
 
     A signal handler of the program may run in the call, and its exceptions must reach the program. They would be lost
-    in a callback of ctypes; `PyObject_IsTrue`, which asks for the truth, raises them.
+    in a callback of ctypes; `PyObject_IsTrue` raises them.
     """
-    truth_object = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
+    # `bool(pending_call)` makes the call, without a frame that a debugger would see.
+    pending_call = type("PendingCall", (), {"__bool__": staticmethod(frameless_callable(call))})()
     # Never freed: a requested call may come when the watch is gone.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(truth_object))
-    return truth_object
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pending_call))
+    return pending_call
 
 
 def _start_thread(run: Callable[[], None]) -> None:
@@ -99,18 +103,17 @@ def _start_thread(run: Callable[[], None]) -> None:
 
 
 class _SleepDetector:
-    """A detector of a main thread that sleeps, by the system's count of the thread's context switches."""
+    """A detector of a main thread that sleeps: while it does, the system's count of its context switches stays."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._sleeping_since, self._switches = monotonic(), -1
+        self._sleeping_since, self._switches = monotonic(), -1  # -1: no count yet, or the thread ran at the last look
 
     def update_idle_(self) -> bool:
         """Return whether the thread has slept for `IDLE_SECONDS`, and note its switches for the next call."""
         switches = context_switches(self._pid)  # None while the thread runs
         if switches is None or switches != self._switches:  # it has woken up since the last call
             self._sleeping_since = monotonic()
-            # -1 equals no count, so that the next call begins the sleep anew.
             self._switches = -1 if switches is None else switches
         return monotonic() - self._sleeping_since >= IDLE_SECONDS
 
@@ -126,10 +129,10 @@ def _forbids_reading(frame: FrameType | None) -> bool:
 
 
 def _cannot_fork() -> bool:
-    """Return whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
+    """Return whether a fork made now could wait for ever for a lock that the interrupted code holds itself.
 
-    `concurrent.futures` takes a lock before each fork, which is no RLock. The lock is held while work is submitted, and
-    until the hooks of other libraries after a fork have run.
+    `concurrent.futures` takes a lock before each fork, and not a reentrant one. The lock is held while work is
+    submitted, and until the hooks of other libraries after a fork have run.
     """
     executor_module = sys.modules.get("concurrent.futures.thread")
     # From the namespace: the program may have put in a module that runs code when it is asked for an attribute.
@@ -138,7 +141,7 @@ def _cannot_fork() -> bool:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Return whether a frame, or a frame that called it, imports a module, which takes memory and is not a step."""
+    """Return whether a frame, or one of its callers, imports a module, which takes memory that is no growth."""
     while frame is not None:
         if frame.f_code.co_filename in IMPORTING:
             return True
@@ -149,12 +152,13 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _is_in_trace_function(frame: FrameType | None) -> bool:
     """Return whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
 
-    CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns. A
-    read of the frame's locals meanwhile would change the variables.
+    `frame` is the innermost frame. CPython 3.11 and 3.12 write the traced frame's dict of locals back into its
+    variables when that function returns. A read of the frame's locals meanwhile would change the variables.
     """
     global_tracer_code = function_code(sys.gettrace())
     while frame is not None:
         caller = frame.f_back
+        # The local trace function of a frame is called from that frame.
         is_local_tracer = caller is not None and function_code(caller.f_trace) is frame.f_code
         if is_local_tracer or frame.f_code is global_tracer_code:
             return True

@@ -1,4 +1,8 @@
-"""The search for causes of growth that no finding explains, before a watch reports: garbage, native memory, roots."""
+"""The search for causes of growth that no finding explains, before a watch reports: garbage, native memory, roots.
+
+A cause is `Evidence` of growth. Native memory is memory that no Python object holds. A root is a container that no
+other container holds, such as a global. Garbage in cycles makes a sawtooth: memory rises, and falls at each collection.
+"""
 
 import gc
 from collections.abc import Sequence
@@ -35,14 +39,21 @@ def find_open_causes(
     samples: Sequence[Sample],
     findings: Sequence[Finding],
     sawtooth: GcSawtooth | None,
-    latest: "Census | None",
+    last_census: "Census | None",
     *,
     filled_bytes: int,
     may_pause: bool,
 ) -> tuple[list[Evidence], list[tuple[str, int]]]:
     """Search for causes of the growth that no finding explains, as the program ends.
 
-    A whole census is taken only if the program may be paused for it, and there is no `latest` one.
+    Args:
+        monitor: has all that the watch has found so far, and makes the searches.
+        samples: all readings.
+        findings: all findings.
+        sawtooth: figures of full collections; None if they are not known.
+        last_census: census that was taken as the program ended; None takes one if a search needs it.
+        filled_bytes: bytes gained in containers that are full by now.
+        may_pause: whether the program may be paused for a search through the objects of a census.
 
     Returns:
         Evidence on garbage that waits for the collector, or on native memory. If there is none, also the roots that
@@ -53,22 +64,28 @@ def find_open_causes(
     if not outcome.next:  # without advice: all growth is explained, or has stopped
         return judge_collections(samples, findings, sawtooth, is_growing=False), []
     steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step
-    # The first search that finds a cause ends them: the later ones prove less.
+    # The first search that finds a cause ends the search: the later ones prove less.
     causes = monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth)
-    garbage_bytes = 0 if monitor.ordinary_garbage is None else monitor.ordinary_garbage.bytes
-    is_growing = outcome.bytes - garbage_bytes >= ENDING.open_bytes
-    causes = causes or judge_collections(samples, findings, sawtooth, is_growing=is_growing)
-    causes = causes or monitor.confirm_unproven(outcome.bytes)
+    if not causes:
+        garbage_bytes = 0 if monitor.ordinary_garbage is None else monitor.ordinary_garbage.bytes
+        is_growing = outcome.bytes - garbage_bytes >= ENDING.open_bytes
+        causes = judge_collections(samples, findings, sawtooth, is_growing=is_growing)
+    if not causes:
+        causes = monitor.confirm_unproven(outcome.bytes)
     if causes or not may_pause:
         return causes, []
-    census = latest or monitor.take_whole_census()  # one for both searches, as the program waits for it
+    census = last_census or monitor.take_whole_census()  # one for both searches, as the program waits for it
     causes = monitor.find_behind_handles(outcome.bytes, census)
-    return causes, [] if causes else monitor.root_gains(census)
+    return (causes, []) if causes else ([], monitor.root_gains(census))
 
 
 def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, is_at_ticks: bool) -> bool:
-    """Return whether growth without a finding may be explained by causes that are not proven, as the program ends."""
-    # `>` of two sets of paths: some container is emptied and filled again, and is large enough to explain the growth.
+    """Return whether growth without a finding may be explained by causes that are not proven, as the program ends.
+
+    `is_at_ticks`: the program has no boundaries of its own, and was read at times of a clock.
+    """
+    # A set of paths that is greater than the other: some container is emptied and filled again, and is large enough to
+    # explain the growth.
     if monitor.reset_tracker.periodically_emptied_paths > monitor.negligible_resets:
         return False
     # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
@@ -80,15 +97,17 @@ def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, is_at_ticks: 
 def judge_collections(
     samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, is_growing: bool
 ) -> list[Evidence]:
-    """Return the evidence on garbage that collections free, per boundary; empty if there is none.
+    """Return evidence on the garbage that full collections free, with its rate per step; empty without such garbage.
 
-    Unless memory grows without a cause, the garbage is reported only if no fork can search for it and memory swings by
-    `ENDING.open_bytes` or more.
+    `is_growing` says whether memory grows without a cause. Else garbage is reported only if no fork can search for it,
+    and memory swings by `ENDING.open_bytes` or more.
     """
-    steps_per_second = boundaries_per_second(samples)
     is_reported_already = any(finding.owner == GARBAGE_OWNER for finding in findings)
+    if sawtooth is None or is_reported_already:
+        return []
     # The pace is 0 or `inf` before the program has passed a boundary in some time: then no rate can be given.
-    if sawtooth is None or is_reported_already or not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
+    steps_per_second = boundaries_per_second(samples)
+    if not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
         return []
     is_worth_reporting = is_growing or (fork_unsafe_library() is not None and swing_bytes(samples) >= ENDING.open_bytes)
     if not is_worth_reporting:
@@ -100,10 +119,11 @@ def judge_collections(
 def split_native_garbage(
     causes: Sequence[Evidence], sawtooth: GcSawtooth | None
 ) -> tuple[list[Evidence], list[Evidence]]:
-    """Return the causes without native growth that is garbage, which full collections free; and apart that garbage.
+    """Take native growth out of the causes if it is garbage that full collections free.
 
-    It is evidence per boundary, and empty if collections do not explain the native growth, or if the garbage is among
-    the causes already. Garbage comes and goes, so that it may be reported while it does not rise.
+    Returns:
+        The other causes, and a list with the evidence on that garbage at the rate of the native growth. The list is
+        empty if collections do not explain native growth, or if the garbage is among the causes already.
     """
     native = next((cause for cause in causes if cause.verdict == "native"), None)
     if native is None or not gc_explains_growth(sawtooth):
@@ -115,17 +135,18 @@ def split_native_garbage(
 
 
 def drop_native_in_roots(
-    monitor: "Monitor", samples: Sequence[Sample], causes: list[Evidence], latest: "Census | None"
+    monitor: "Monitor", samples: Sequence[Sample], causes: list[Evidence], last_census: "Census | None"
 ) -> list[Evidence]:
-    """Return the causes, without native growth if roots gained most of its bytes by the latest census; None takes one.
+    """Return the causes, without native growth if most of the bytes came in roots, as a census shows.
 
-    A table that is loaded between two censuses looks like native growth until a census has seen it.
+    A table that is loaded between two censuses looks like native growth until a census has seen it. If `last_census`,
+    taken as the program ended, is None, one is taken.
     """
     if all(cause.owner != NATIVE_OWNER for cause in causes):
         return causes
     # A first census in slices takes long on a busy machine: no root has gained what had come by its end.
     samples_since_census = samples_from_step(samples, monitor.first_census_end)
-    held_bytes = sum(size for _, size in monitor.root_gains(latest))
+    held_bytes = sum(size for _, size in monitor.root_gains(last_census))
     if held_bytes < OWNING.explained_share * growth_bytes(samples_since_census):
         return causes
     return [cause for cause in causes if cause.owner != NATIVE_OWNER]

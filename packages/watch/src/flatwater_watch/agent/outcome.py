@@ -91,9 +91,9 @@ class Outcome:
 def split_by_share(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
     """Split findings into large findings, which get a row each in a report, and small findings, which share a row.
 
-    Findings are split only if one of the large ones is a leak of bytes that fails a build; else all count as large.
-    Small findings are common: a compiler fills registries of its own, each with 1 % of the growth. And a finding may
-    become small later: its rate over all censuses may be smaller than its rate over the first two.
+    A small finding has less than `OWNING.minimum_reported_share` of the growth. Findings are split only if one of the
+    large ones is a leak of bytes that fails a build; else all count as large. Small findings are common: a compiler
+    fills registries of its own, each with 1 % of the growth.
     """
     small_findings = [
         finding
@@ -108,7 +108,7 @@ def split_by_share(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[
 
 
 def explained_shares(explained_share: float, findings: "Sequence[Finding]") -> tuple[float, float]:
-    """Return the share of the process's growth that findings explain, and that of freed memory and files alone."""
+    """Split the explained share of the process's growth: that of findings, and that of freed memory and files alone."""
     # Worker processes are left out, as their memory is no part of the process's growth.
     sum_of_shares = sum(
         finding.share
@@ -120,7 +120,10 @@ def explained_shares(explained_share: float, findings: "Sequence[Finding]") -> t
 
 
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
-    """Return whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
+    """Return whether a build that asked for flat memory fails: memory grows without end, or grew without a cause.
+
+    A buffer that is being filled fails it if the process would meet its memory limit first (`dies_first`).
+    """
     return outcome.state == "unexplained" or any(
         VERDICTS[finding.verdict].fails_build or finding.dies_first for finding in findings
     )
@@ -147,19 +150,11 @@ class GrowthAllowance(NamedTuple):
         return cls(parse_bytes(amount), unit)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
-        """Return a sentence on a program that grew by more than this allowance, by its summary; else an empty text."""
-        # Growth, steps and seconds are counted after warm-up, which is the first part of the readings.
-        series = summary["series"]
-        steps = series["steps"][len(series["steps"]) // ENDING.warm_up_divisor :]
-        seconds = series["seconds"][len(series["seconds"]) // ENDING.warm_up_divisor :]
-        if summary.get("workers"):  # the growth is that of the workers too, and their readings are not in the series
-            steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
-        # Without a unit, and without a reading, the allowance is for the growth in total.
-        units_passed = 1.0
-        if self.per and steps:
-            seconds_passed = seconds[-1] - seconds[0]
-            counts = {"step": steps[-1] - steps[0], "second": seconds_passed, "hour": seconds_passed / 3600}
-            units_passed = counts[self.per]
+        """Return a sentence on a program that grew by more than this allowance; empty if it did not.
+
+        `summary` is the JSON of `flatwater watch`.
+        """
+        units_passed = self._count_units(summary)
         # No time, or no step, has passed: no rate is known, and none is too high.
         bytes_per_unit = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
         if bytes_per_unit <= self.bytes:
@@ -169,3 +164,21 @@ class GrowthAllowance(NamedTuple):
         rate_words = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
         growth = f"{format_bytes(bytes_per_unit)}{rate_words}"
         return f"more than allowed: it grew by {growth}, and {format_bytes(self.bytes)} may be"
+
+    def _count_units(self, summary: dict[str, Any]) -> float:
+        """Return the steps, seconds or hours in which the program grew; 1 for an allowance in total."""
+        # Growth, steps and seconds are counted after warm-up, which is the first part of the readings.
+        series = summary["series"]
+        steps = series["steps"][len(series["steps"]) // ENDING.warm_up_divisor :]
+        seconds = series["seconds"][len(series["seconds"]) // ENDING.warm_up_divisor :]
+        if summary.get("workers"):  # the growth is that of the workers too, and their readings are not in the series
+            steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
+        if not self.per or not steps:  # without a reading the allowance is for the growth in total as well
+            return 1.0
+        seconds_passed: float = seconds[-1] - seconds[0]
+        counts: dict[str, float] = {
+            "step": steps[-1] - steps[0],
+            "second": seconds_passed,
+            "hour": seconds_passed / 3600,
+        }
+        return counts[self.per]

@@ -24,7 +24,10 @@ MAXIMUM_CLASSES = 3
 
 
 class RateMeter:
-    """A meter of the boundaries that the program passes per CPU second, without the watch's own CPU time."""
+    """A meter of the boundaries that the program passes per CPU second, without the watch's own CPU time.
+
+    A step is the number of boundaries passed so far.
+    """
 
     def __init__(self) -> None:
         self._start_step: int | None = None  # None until the first call: a program begins with imports
@@ -40,9 +43,10 @@ class RateMeter:
         self._start_cpu_seconds += seconds
 
     def measure_rates_(self, step: int) -> dict[str, float]:
-        """Return the rate since the last restart, under the key `the program`; empty if too little CPU time has passed.
+        """Return the boundaries per CPU second since the last restart, under the key `the program`.
 
-        The first call begins the measurement, and returns an empty dict.
+        The dict is empty if too little CPU time or too few boundaries have passed since, and at the first call, which
+        begins the measurement.
         """
         if self._start_step is None:
             self.restart_(step)
@@ -63,7 +67,16 @@ def take_reading_(
     limit: int | None,
     rates: Mapping[str, float],
 ) -> Reading:
-    """Return a reading of the process as it is now; the touched pages of the arrays are counted again."""
+    """Return a reading of the process as it is now; the touched pages of the arrays are counted again.
+
+    Args:
+        step: number of boundaries that the program has passed.
+        allocator: meter of the C allocator.
+        filling_arrays: large arrays whose pages are counted.
+        children: private bytes of the child processes.
+        limit: resident bytes at which the process must stop; None if that is not known.
+        rates: boundaries per CPU second.
+    """
     memory, allocator_totals = footprint(), allocator.newest_totals_()
     return Reading(
         step=step,
@@ -85,28 +98,29 @@ def has_main_returned() -> bool:
     frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread)
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
-    # The outermost frame is that of the main code, until Python waits for threads.
+    # The outermost frame is that of the main code, or that of `threading._shutdown` while Python waits for threads.
     return frame is not None and frame.f_code is SHUTDOWN_CODE
 
 
 def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
-    """Return sentences on what no reading has shown: too few readings, freed memory, garbage, and unread objects.
+    """Return a sentence on each thing that the readings cannot show, such as the growth of a short program.
 
     `unread` is the number of objects that could not be read, by class.
     """
-    unseen = []
+    sentences = []
     if not samples:
-        unseen.append("the program ended before its first step: nothing was read")
+        sentences.append("the program ended before its first step: nothing was read")
     elif len(samples_after_warm_up(samples)) < MINIMUM_READINGS:
-        unseen.append(f"{len(samples)} readings are too few to tell growth from warm-up")
+        sentences.append(f"{len(samples)} readings are too few to tell growth from warm-up")
     if samples and samples[-1].reading.free is None:
-        unseen.append("this C library does not tell what it has freed and kept")
-    if (library := fork_unsafe_library()) is not None:
-        unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang with {library}")
+        sentences.append("this C library does not tell what it has freed and kept")
+    library = fork_unsafe_library()
+    if library is not None:
+        sentences.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang with {library}")
     if unread:
         frequent = sorted(unread, key=lambda kind: -unread[kind])[:MAXIMUM_CLASSES]
         kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in frequent)
         other_count = len(unread) - len(frequent)
         ending = f" and objects of {other_count} more classes" if other_count else ""
-        unseen.append(f"objects that could not be read, with all that only they hold: {kinds}{ending}")
-    return unseen
+        sentences.append(f"objects that could not be read, with all that only they hold: {kinds}{ending}")
+    return sentences

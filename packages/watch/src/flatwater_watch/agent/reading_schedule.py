@@ -1,8 +1,11 @@
 """The times at which the watch reads memory: often at first, and later within its share of the program's time.
 
-A program may pass thousands of boundaries a second, and its memory swings within each round. So readings are taken at
-the same place of a round: at the anchor, which is the slowest kind of boundary that comes often enough. If no kind
-comes often enough, they are taken at any boundary.
+A program may pass thousands of boundaries a second, such as steps of an environment, and its memory swings within each
+round. So readings are taken at the same place of a round: at the anchor, which is the slowest kind of boundary that
+comes often enough. If no kind comes often enough, they are taken at any boundary.
+
+A plain reading is one without a census and a trace of allocations. An investigation takes a second census after a first
+one. The budget says how many CPU seconds the watch has earned. The gap is the time from one reading to the next.
 """
 
 from collections.abc import Mapping
@@ -39,6 +42,14 @@ RECENT_READINGS = 9
 """Number of readings whose median cost is the usual one; a median, as censuses are among them."""
 REGULAR_COUNT = 3
 """Minimum count of a boundary before it can be the anchor."""
+RSS_CHECK_SECONDS = 1.0
+"""Minimum seconds between two reads of resident memory alone, while the next reading is further away."""
+RESET_CHECK_TICKS = 4
+"""Maximum ticks to the next call while containers that were found are checked for emptying between two readings."""
+RESET_CHECK_SHARE = 0.005
+"""Share of the time for such checks: a check takes 1 ms, and 200 ms if many containers lie deep within a library."""
+ALLOCATING_CPU_SECONDS = 0.005
+"""CPU seconds from which on a reading did more than read: a census, a trace or a judgement allocated memory."""
 LAST_DOUBLING, DOUBLING_RESUMES = 3, 10
 """The gap between readings of an investigation doubles for the first 3 readings, stays, and doubles again after the
 10th: some growth comes in jumps."""
@@ -99,7 +110,7 @@ def schedule_next_(
     schedule.quick_readings_left = max(0, schedule.quick_readings_left - 1)
     schedule.readings += 1
     schedule.budget.spent_seconds += reading_cost
-    is_plain = not (is_taking_census or is_tracing)  # nothing but a reading and its judgement
+    is_plain = not (is_taking_census or is_tracing)
     if not is_investigating:
         schedule.investigation_readings = 0
     elif is_plain:
@@ -111,17 +122,18 @@ def schedule_next_(
     else:
         schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, is_taking_census=is_taking_census)
     schedule.due = now + (schedule.gap if quiet_cpu is None else _quiet_gap_seconds(schedule, now, quiet_cpu))
-    # A kind that comes less often than that would delay readings too much.
+    # A kind with a longer period would delay readings too much.
     longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
-    schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
+    schedule.anchor, anchor_period = _slowest_boundary(counts, now - schedule.began, longest_period)
     # Two periods of grace: an anchor that has stopped coming must not end the readings.
-    schedule.latest = schedule.due if schedule.anchor is None else schedule.due + 2 * period
+    schedule.latest = schedule.due if schedule.anchor is None else schedule.due + 2 * anchor_period
 
 
 def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: float = inf) -> float:
     """Return the CPU seconds that a census may hold the program up at one boundary; 0 until a slice is paid for.
 
-    `boundaries` were passed so far; they are infinite at a tick between them.
+    `boundaries` is the number passed so far: where they are rare, a slice may be longer. It is left out at a tick of
+    the timer, which is no boundary of the program's own.
     """
     seconds_per_boundary = (now - schedule.began) / max(1, boundaries)  # 0 at a tick
     longest_slice = max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary)
@@ -133,7 +145,8 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
     """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
-    and the time until the reading is paid back. An investigation or a census replaces the first, and lifts the second.
+    and the time until the reading is paid back. An investigation or a census sets a minimum of its own, and lifts the
+    share.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
     share_gap = 0.0
@@ -145,23 +158,26 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if is_taking_census:  # a census goes on as soon as its next slice is paid for, and is not waited for
-        minimum_gap = max(FIRST_GAP_SECONDS, min(minimum_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS)))
-    # Until the budget owes a slice at most, but no longer than this reading's own price takes: dearer acts wait by
-    # themselves.
-    price_gap = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
-    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, -SLICE_SECONDS))
+    if is_taking_census:  # the census goes on as soon as its next slice is paid for
+        seconds_to_slice = schedule.budget.wait_seconds(now, SLICE_SECONDS)
+        minimum_gap = max(FIRST_GAP_SECONDS, min(minimum_gap, seconds_to_slice))
+    # Until the debt is a slice at most, but no longer than it takes to earn this reading: dearer work waits by itself.
+    seconds_to_small_debt = schedule.budget.wait_seconds(now, -SLICE_SECONDS)
+    seconds_to_earn_reading = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
+    pay_gap = min(seconds_to_earn_reading, seconds_to_small_debt)
     return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))
 
 
 def _quiet_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float) -> float:
     """Return the seconds to the next reading of a program in which nothing is suspicious.
 
-    Unless readings are quick now, they keep within `PLAIN_SHARE` of the program's CPU time too.
+    Unless readings are quick now, they keep within `PLAIN_SHARE` of the program's CPU time too; `program_cpu` are the
+    CPU seconds that it has taken so far.
     """
     if schedule.quick_readings_left:  # memory rose lately, or the series are not full
         return schedule.gap
     cpu_gap = median(schedule.recent_costs) / PLAIN_SHARE  # CPU seconds of the program from reading to reading
+    # The same gap by the clock, if the program goes on taking CPU time as before.
     affordable_gap = cpu_gap * (now - schedule.began) / program_cpu if program_cpu > 0 else inf
     return max(schedule.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
 

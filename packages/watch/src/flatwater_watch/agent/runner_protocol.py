@@ -25,7 +25,9 @@ PAGE_BYTES = 4096
 def injected_environment(runner_variables: Mapping[str, str], user_pythonpath: str | None) -> dict[str, str]:
     """Return the environment variables with which the watch begins in a new process, before its program.
 
-    `user_pythonpath` is PYTHONPATH without the watch; None if it is not set.
+    Args:
+        runner_variables: the runner's orders, by the names above.
+        user_pythonpath: PYTHONPATH without the watch; None if it is not set.
     """
     # Python imports `sitecustomize` from the front of PYTHONPATH: that of `inject` starts the watch, and then gives the
     # program the user's PYTHONPATH back.

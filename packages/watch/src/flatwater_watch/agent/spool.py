@@ -1,4 +1,4 @@
-"""The summary of a watched program, in a file that is complete at any moment and outlives `kill -9`."""
+"""The spool: a file with the newest summary of a watched program, complete at any moment, which outlives `kill -9`."""
 
 import json
 from collections.abc import Callable
@@ -32,19 +32,26 @@ class PeriodicReports:
     def report_if_due(self, seconds: float, make_summaries: Callable[[], list[dict[str, Any]]]) -> None:
         """Report the summary of the longest watch, if `every` seconds have passed since the last report.
 
-        The keys `ended` and `ended_at` are left out, as more reports may follow.
-
-        `make_summaries` reads the summaries of all processes, that of the longest watch first, and is called only if a
-        report is due. If its list is empty, nothing is reported.
+        Args:
+            seconds: seconds since the beginning.
+            make_summaries: reads the summaries of all processes, that of the longest watch first; called only if a
+                report is due. If there is none, nothing is reported.
         """
-        if seconds >= self.last_report_time + self.every:
-            self.last_report_time = seconds
-            for summary in make_summaries()[:1]:  # the first, if there is one
-                self.report({name: value for name, value in summary.items() if name not in {"ended", "ended_at"}})
+        if seconds < self.last_report_time + self.every:
+            return
+        self.last_report_time = seconds
+        summaries = make_summaries()
+        if summaries:
+            # Without the keys that say that the watch is over, as more reports may follow.
+            ending_keys = {"ended", "ended_at"}
+            self.report({name: value for name, value in summaries[0].items() if name not in ending_keys})
 
 
 def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
-    """Write a new summary in place of the file, in one step; return the minimum seconds until the next write."""
+    """Write a new summary in place of the file, in one step; return the minimum seconds until the next write.
+
+    They keep writes within `MAXIMUM_TIME_SHARE` of the time.
+    """
     # Never synced to disk: the file must survive the process, not the machine.
     previous_cpu = thread_seconds()
     write_whole(path, _as_json(make_summary()))

@@ -1,7 +1,10 @@
 """The start of the watch in a program, before the program's first line, and its end after the last line.
 
-Workers that the program forks, or spawns by multiprocessing, are watched as well, each in its own process. The
-program's output, arguments, exit code and tracebacks stay its own. Whatever happens to the watch, the program goes on.
+The runner (`flatwater-watch run`) gives its orders in environment variables. The first process of its command that is
+no launcher claims to be the program, by creating a file. Workers that the program forks, or spawns by multiprocessing,
+are watched as well, each in its own process. A guest is a watch that enters a process that runs already, and leaves it.
+A program's output, arguments, exit code and tracebacks stay its own. Whatever happens to the watch, the program goes
+on.
 """
 
 import _thread
@@ -64,7 +67,7 @@ MAXIMUM_NAMES = 3
 def start_watch(variables: dict[str, str]) -> None:
     """Watch this process if it is the command's program or one of the workers.
 
-    The program is the first process of the command that is no launcher.
+    The program is the first process of the command that is no launcher. `variables` are the runner's orders.
     """
     # Runs within `sitecustomize`, before any line of the program.
     if _is_launcher():  # not watched itself: the processes that it starts inherit the variables
@@ -79,10 +82,11 @@ def start_watch(variables: dict[str, str]) -> None:
         # O_EXCL decides between processes that start at the same time: exactly one of them creates the file.
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:  # another process is the program
-        if _is_worker():
+        if _is_spawned_worker():
             ProcessAgent(variables).begin_later()
-        elif not _is_fork_server():  # another program of the command; of a fork server, only the workers are watched
+        elif not _is_fork_server():  # another program of the command, which is not watched
             return
+        # A fork server itself is not watched, only the workers that it forks.
     else:
         ProcessAgent(variables, claim).begin()
     _watch_workers(variables)
@@ -90,6 +94,8 @@ def start_watch(variables: dict[str, str]) -> None:
 
 def watch_running_process(variables: dict[str, str]) -> None:
     """Watch this process, which was not started under the watch, until the runner's file `STAY` is gone.
+
+    `variables` are the runner's orders.
 
     Raises:
         RuntimeError: the process is watched already.
@@ -109,18 +115,21 @@ def _is_launcher() -> bool:
     return any(word in LAUNCHERS for word in words)
 
 
-def _is_worker() -> bool:
-    """Return whether multiprocessing has spawned this process."""
+def _is_spawned_worker() -> bool:
+    """Return whether multiprocessing has spawned this process: it ends the command line with a word of its own."""
     return sys.orig_argv[-1:] == ["--multiprocessing-fork"]
 
 
 def _is_fork_server() -> bool:
-    """Return whether this is the process that multiprocessing forks workers from."""
+    """Return whether this is the process that multiprocessing forks workers from, started by `python -c "from ..."`."""
     return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
 
 
 def _watch_workers(runner_variables: dict[str, str]) -> None:
-    """Watch the workers that this process forks or spawns, and the workers that these start."""
+    """Watch the workers that this process forks or spawns, and the workers that these start.
+
+    A function is called in the child of each fork, and multiprocessing's function that spawns processes is wrapped.
+    """
 
     def replace_agent() -> None:
         """Leave the parent's watch, and begin a watch of this worker later, unless the watch made the fork."""
@@ -206,13 +215,13 @@ class ProcessAgent:
         return is_programs_fork
 
     def _tick_without_reading(self) -> int:
-        """Handle a tick, in the main thread, where no reading may be taken; return the ticks to the next call."""
+        """Handle a tick where no reading may be taken, as in an import; return the ticks to the next call."""
         return 1 if self._watch is None else self._watch.suspend_stale_trace()
 
     def _handle_ticks(self, ticks: int) -> int:
         """Handle ticks in a worker, and return the number of ticks to the next call.
 
-        At the first tick its watch begins, if there are not too many workers.
+        At the first tick in the main thread the worker's watch begins, unless there are too many workers.
         """
         # In the main thread of a worker, or in the watch's own thread while the main thread sleeps.
         if self._watch is None:
@@ -228,7 +237,10 @@ class ProcessAgent:
         return self._watch.tick(ticks)
 
     def _begin_watch(self) -> None:
-        """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
+        """Begin to watch this process: at the kind of boundary that the user chose, at any kind, or at ticks alone.
+
+        Boundaries are counted in known libraries; ticks come from a timer.
+        """
         bytes_before_import = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (measured as well)
@@ -269,7 +281,7 @@ class ProcessAgent:
             runner_files = []
         if STAY in runner_files:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
-        if MAPPED_PAGE_FILE in runner_files:
+        if MAPPED_PAGE_FILE in runner_files:  # the file has the address of the page that the runner has mapped here
             page = int(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (as above)
             ctypes.CDLL(None).munmap(ctypes.c_void_p(page), ctypes.c_size_t(PAGE_BYTES))
         self._end_watch()
@@ -280,8 +292,9 @@ class ProcessAgent:
     def _register_end_of_main(self) -> None:
         """Have the watch end when the main code has returned, before `atexit`'s callbacks empty containers.
 
-        Such a callback of pyplot closes all figures. `threading` calls its own callbacks before it waits for threads,
-        the last registered first: the threads of executors, which are registered later, have ended by then.
+        Pyplot, for example, closes all figures in such a callback. `threading` calls its own callbacks before it waits
+        for threads, the last registered first: the threads of executors, which are registered later, have ended by
+        then.
         """
         import threading  # noqa: PLC0415  (it is loaded by now)
 
@@ -297,7 +310,7 @@ class ProcessAgent:
             self._end_watch()
 
     def _end_watch(self) -> None:
-        """End the watch at exit, once, and remove its claim."""
+        """End the watch, once; remove the file by which it claimed this process, and the folder of a dead runner."""
         # A fork that has inherited the callback does nothing.
         if process_id() == self._owner_pid and self._watch is not None:
             watch, self._watch = self._watch, None
@@ -308,11 +321,11 @@ class ProcessAgent:
             if self._claim is not None:
                 self._guard.run_or_default(None, _unlink, self._claim)
                 if not self._guest:
-                    self._guard.run_or_default(None, _remove_folder, self._variables[FOLDER])
+                    self._guard.run_or_default(None, _remove_abandoned_folder, self._variables[FOLDER])
 
 
-def _remove_folder(folder: str) -> None:
-    """Remove the folder of the runner if nobody holds a lock on it, as the runner was killed."""
+def _remove_abandoned_folder(folder: str) -> None:
+    """Remove the folder of the runner if nobody holds a lock on it: then the runner was killed."""
     descriptor = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -337,15 +350,15 @@ def _note_code_without_file(note_path: str) -> None:
     # Types are compared by `is`, and namespaces are read past `__getattr__`: no code of the program is called.
     main = namespace(sys.modules["__main__"])
     functions = [name for name, value in main.items() if type(value) is FunctionType and not value.__code__.co_filename]
-    modules: list[tuple[str, object]] = list(sys.modules.items())  # a few libraries put other objects there
-    frozen = [
-        name
-        for name, module in modules
-        if issubclass(type(module), ModuleType)
-        and name.partition(".")[0] not in sys.stdlib_module_names
-        and type(spec := namespace(module).get("__spec__")) is ModuleSpec  # type: ignore[arg-type]  # checked above
-        and spec.origin == "frozen"
-    ]
+    frozen = []
+    modules: list[tuple[str, Any]] = list(sys.modules.items())
+    for name, module in modules:
+        is_module = issubclass(type(module), ModuleType)  # a few libraries put other objects there
+        if not is_module or name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        spec = namespace(module).get("__spec__")
+        if type(spec) is ModuleSpec and spec.origin == "frozen":
+            frozen.append(name)
     sentences = []
     if functions:
         sentences.append(f"functions without a file name are told by their own names only: {_short_list(functions)}")

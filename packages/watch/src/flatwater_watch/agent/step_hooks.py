@@ -1,5 +1,8 @@
 """Hooks that count boundaries in known libraries: optimizer steps, environment steps, epochs, requests.
 
+A boundary is a place that a program passes again and again. Its kind is `update`, `epoch`, `step`, `episode` or
+`request`, and each kind has one call counter.
+
 A library's functions are wrapped when the program imports it, right after its own code has run; nothing is imported
 that the program does not import. Wrapped functions keep their behaviour, arguments and results.
 """
@@ -21,11 +24,11 @@ _COUNTERS = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step
 
 
 def hook_steps(count: Count) -> Mapping[str, CallCounter]:
-    """Have `count` called at each boundary, in libraries that are loaded now and in libraries that are loaded later.
+    """Have `count` called, with the kind, at each boundary of libraries that are loaded now or later.
 
     Returns:
-        The call counters by kind, which can let a number of boundaries pass without a call of `count`; not that of
-        requests, of which each is reported.
+        The call counters by kind, which can let a number of boundaries pass without a call of `count`. That of requests
+        is left out: each request is reported.
     """
     set_listener(count)
     prepare_on_import({name: prepare for name, prepare in _PREPARATIONS.items() if name not in _hooked_modules})
@@ -50,18 +53,21 @@ def _on_optimizer_step(_optimizer: object, _args: object, _kwargs: object) -> No
 
 
 def _prepare_envs(module: ModuleType) -> None:
-    """Count steps and episodes of environments, without wrappers, as the wrapped environment is counted."""
-    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())  # nothing is a subclass of the empty tuple
-    _hook_subclasses(env, lambda cls: not issubclass(cls, wrapper))
+    """Count steps and episodes of all environment classes but wrappers, as the wrapped environment is counted."""
+    env_class = vars(module)["Env"]
+    wrapper_class = vars(module).get("Wrapper", ())  # without one: nothing is a subclass of the empty tuple
+    _hook_subclasses(env_class, lambda cls: not issubclass(cls, wrapper_class))
 
 
 def _prepare_vector_envs(module: ModuleType) -> None:
-    """Count steps and episodes of vector environments, without those that wrap other environments."""
-    wrapper = vars(module).get("VectorWrapper", ())  # as above
-    # A synchronous vector environment steps environments of this process, which are counted themselves.
-    _hook_subclasses(
-        vars(module)["VectorEnv"], lambda cls: not issubclass(cls, wrapper) and cls.__name__ != "SyncVectorEnv"
-    )
+    """Count steps and episodes of all vector environment classes but those that wrap other environments."""
+    wrapper_class = vars(module).get("VectorWrapper", ())  # as above
+
+    def has_boundaries(cls: type) -> bool:
+        # A synchronous vector environment steps environments of this process, which are counted themselves.
+        return not issubclass(cls, wrapper_class) and cls.__name__ != "SyncVectorEnv"
+
+    _hook_subclasses(vars(module)["VectorEnv"], has_boundaries)
 
 
 def _hook_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
@@ -103,16 +109,17 @@ def _count_own_methods(cls: type) -> None:
             continue
         # The class overrides counted methods of its parents: a call of these by `super()` must not count again.
         for parent in cls.__mro__[1:]:
-            if _is_counted(overridden := vars(parent).get(name)):
-                # `__wrapped__` is the parent's method as its library wrote it.
-                setattr(parent, name, _wrap_to_count_outermost(vars(overridden)["__wrapped__"], parent, name, kind))
+            overridden = vars(parent).get(name)
+            if _is_counted(overridden):
+                original: Any = vars(overridden)["__wrapped__"]  # the parent's method as its library wrote it
+                setattr(parent, name, _wrap_to_count_outermost(original, parent, name, kind))
         if not _is_counted(method):
             setattr(cls, name, _wrap_to_count(method, cls, name, kind))
 
 
 def _is_counted(method: Any) -> bool:
-    """Return whether this module made the method, by the mark of `_copy_signature_`."""
-    # The mark is the code object: a wrapper of the user's copies it with `functools.wraps`, and has another code.
+    """Return whether this module made the method, by the attribute that `_copy_signature_` sets."""
+    # Its value is the code object: a wrapper of the user's copies it with `functools.wraps`, and has another code.
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
 
@@ -121,7 +128,7 @@ def _wrap_to_count(method: Any, cls: type, name: str, kind: str) -> Callable[...
     if not _takes_one_argument(method):  # the fast wrapper below passes exactly one argument on
         return _wrap_to_count_outermost(method, cls, name, kind)
     counting_method: Any = _COUNTERS[kind].wrap(method)
-    # The argument gets the name that the method has for it, so that calls by keyword work as before.
+    # `self` and the argument get the names that the method has for them, so that calls by keyword work as before.
     counting_method.__code__ = counting_method.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
     return _copy_signature_(counting_method, method)
 
@@ -145,19 +152,22 @@ def _wrap_to_count_outermost(method: Any, cls: type, name: str, kind: str) -> Ca
 
 
 def _copy_signature_(wrapper: Any, method: Any) -> Callable[..., Any]:
-    """Give a wrapper the name and signature of its method, and the mark by which `_is_counted` finds it."""
+    """Give a wrapper the name and signature of its method, and the attribute by which `_is_counted` knows it."""
     functools.update_wrapper(wrapper, method)
     vars(wrapper)["__flatwater__"] = wrapper.__code__
     return wrapper  # type: ignore[no-any-return]
 
 
 def _takes_one_argument(method: Any) -> bool:
-    """Return whether a method takes one argument after `self`, by position or name, as most `step(action)` do."""
+    """Return whether a method takes exactly one argument after `self`, by position or name, without a default.
+
+    Most methods `step(self, action)` do.
+    """
     code: CodeType = method.__code__
-    other_parameters = (
+    has_other_parameters = (
         code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
     )
-    return code.co_argcount == len(("self", "action")) and not other_parameters and method.__defaults__ is None
+    return code.co_argcount == len(("self", "action")) and not has_other_parameters and method.__defaults__ is None
 
 
 # --- methods that are counted whatever class they are called on ---

@@ -1,4 +1,9 @@
-"""The summary of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
+"""The summary of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`.
+
+A sample is one reading of the process. A cause is `Evidence` of growth, and its owner the path of the container that
+grows; without `holders` it is a kind of memory. Steps are boundaries that the program has passed, such as episodes; a
+cause's `rate.per_step` is in bytes. `found_steps` has, by owner, the step at which each cause was found.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -49,12 +54,14 @@ def select_growing_causes(
     """Return the causes that still grow, each with its growth over all censuses.
 
     Left out are unsure and immaterial causes, early leaks if memory has become level, and containers that are full.
-    Native growth is cut to what the owners leave. A slowdown gets the segment of the loop that became slow.
+    Native growth, of memory that no object holds, is cut to what the other causes leave. A slowdown gets the segment of
+    the loop that became slow.
     """
     segment = find_slow_segment(samples)
+    measured = measured_causes(causes, history, samples)
     growing_causes = [
         replace(cause, slow_segment=segment) if cause.verdict == "slowdown" else cause
-        for cause in _still_growing(measured_causes(causes, history, samples), samples, found_steps, history)
+        for cause in _still_growing_causes(measured, samples, found_steps, history)
     ]
     rising_causes = _drop_leaks_if_level(growing_causes, samples, found_steps, history)
     capped_causes = cap_native_rate(rising_causes, samples)
@@ -69,33 +76,41 @@ def stopped_owners(
 
     A container that is full explains the growth until then, and is none of them.
     """
-    growing_causes = _still_growing(measured_causes(causes, history, samples), samples, found_steps, history)
+    measured = measured_causes(causes, history, samples)
+    growing_causes = _still_growing_causes(measured, samples, found_steps, history)
     return {cause.owner for cause in causes} - {cause.owner for cause in growing_causes}
 
 
-def _still_growing(
+def _still_growing_causes(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> list[Evidence]:
-    """Return the causes that still grow, by the readings, and by the censuses if they are owners.
+    """Return the causes that still grow, by the readings, and by the censuses if their owner is a container.
 
-    Several causes may share one growth, so that the process is compared with the sum of their rates.
+    Leaks share the growth of the process, so that it is compared with the sum of their rates. If other memory fell, and
+    the readings cannot show whether they grow, they count as growing.
     """
     unfinished_causes = [cause for cause in causes if not _owner_has_stopped(cause, history)]
     leaks = _leaks(unfinished_causes)
     shared_rate = sum(cause.rate.per_step for cause in leaks)
-    hidden_leaks = leaks if _hides_growth(leaks, samples, history) else []
-    return [
-        cause
-        for cause in unfinished_causes
-        if cause in hidden_leaks
-        or cause_still_grows(cause, found_steps.get(cause.owner, 0), samples, shared_rate if cause in leaks else 0.0)
-    ]
+    leaks_are_hidden = _growth_is_hidden(leaks, samples, history)
+    growing_causes = []
+    for cause in unfinished_causes:
+        is_leak = cause in leaks
+        found_step = found_steps.get(cause.owner, 0)
+        if (is_leak and leaks_are_hidden) or cause_still_grows(
+            cause, found_step, samples, shared_rate if is_leak else 0.0
+        ):
+            growing_causes.append(cause)
+    return growing_causes
 
 
 def _owner_has_stopped(cause: Evidence, history: CensusHistory) -> bool:
-    """Return whether the censuses show that a cause with an owner has stopped growing."""
-    has_same_handles = cause.outside and has_no_new_items(history, cause.owner)
-    return bool(cause.holders) and (has_same_handles or has_stopped(history, cause.owner))
+    """Return whether the censuses show that a cause's container has stopped growing; False without a container.
+
+    If its bytes lie outside of Python (`cause.outside`), it is enough that it has no new items.
+    """
+    has_no_new_handles = cause.outside and has_no_new_items(history, cause.owner)
+    return bool(cause.holders) and (has_no_new_handles or has_stopped(history, cause.owner))
 
 
 def _drop_leaks_if_level(
@@ -105,21 +120,24 @@ def _drop_leaks_if_level(
     late = late_growth(samples) if samples else None
     if late is None:
         return causes
-    leaks = [cause for cause in _leaks(causes) if found_steps.get(cause.owner, 0) < late.begin]
-    if not leaks or _hides_growth(leaks, samples, history):
+    early_leaks = [cause for cause in _leaks(causes) if found_steps.get(cause.owner, 0) < late.begin]
+    if not early_leaks or _growth_is_hidden(early_leaks, samples, history):
         return causes
-    sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
-    is_level = late.rate < sufficient_rate
-    # A window that is full swings, and the swing may pass for slow growth: then its own censuses decide.
-    return [
-        cause
-        for cause in causes
-        if cause not in leaks or not (is_level or (late.may_be_noise and is_level_late(history, cause.owner)))
-    ]
+    sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in early_leaks)
+    process_is_level = late.rate < sufficient_rate
+    rising_causes = []
+    for cause in causes:
+        if cause in early_leaks:
+            # A window that is full swings, and the swing may pass for slow growth: then its own censuses decide.
+            is_over = process_is_level or (late.may_be_noise and is_level_late(history, cause.owner))
+            if is_over:
+                continue
+        rising_causes.append(cause)
+    return rising_causes
 
 
 def _leaks(causes: Sequence[Evidence]) -> list[Evidence]:
-    """Return the causes that share the growth of the process without an end."""
+    """Return the causes of endless growth in memory that Python objects hold: they share the growth of the process."""
     return [
         cause
         for cause in causes
@@ -129,8 +147,11 @@ def _leaks(causes: Sequence[Evidence]) -> list[Evidence]:
     ]
 
 
-def _hides_growth(leaks: Sequence[Evidence], samples: Sequence[Sample], history: CensusHistory) -> bool:
-    """Return whether other memory fell in the last third, by as much as shows in the readings whether leaks grow."""
+def _growth_is_hidden(leaks: Sequence[Evidence], samples: Sequence[Sample], history: CensusHistory) -> bool:
+    """Return whether other memory fell so much in the last third that readings do not show whether the leaks grow.
+
+    It is enough if it lost as many bytes as the leaks must gain there to count as growing.
+    """
     if not leaks:
         return False
     steps = (samples[-1].reading.step - samples[0].reading.step) / 3
@@ -151,7 +172,14 @@ def judge_causes(
 ) -> list[Finding]:
     """Return the findings on causes, most bytes first; causes that one change mends become one finding.
 
-    Separate causes, such as workers, are no part of the growth of the process, and each is judged alone.
+    Args:
+        growing_causes: causes of the growth of the process.
+        separate_causes: causes that are no part of it, such as workers; each is judged alone, and comes last.
+        samples: all readings, at least one.
+        scale: unit in which growth is reported.
+        sawtooth: figures of full collections, which evidence on garbage gets.
+        root_gains: roots that hold more than at the beginning, each with the bytes gained.
+        name_cause: function that gives evidence the names that people know.
     """
     growth = process_growth(samples)
     growing_causes = _add_sawtooth(growing_causes, sawtooth)
@@ -172,7 +200,7 @@ def judge_causes(
 
 
 def _add_sawtooth(causes: Sequence[Evidence], sawtooth: GcSawtooth | None) -> list[Evidence]:
-    """Return the causes, that of garbage with the bytes that full collections free."""
+    """Return the causes; the one on cyclic garbage, if there is one, gets the figures of full collections."""
     return [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
 
 
@@ -200,8 +228,9 @@ def build_summary(
 ) -> dict[str, Any]:
     """Return the JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
-    Of the known causes those that are not sure yet get a sentence only. `decide_outcome` says what the other named
-    arguments are.
+    The `unit` is the kind of boundary that the user asked for; `counts` are boundaries passed by kind, `unread` objects
+    that no census could read by class. Of the known causes those that are not sure yet get a sentence only. The other
+    named arguments are described at `decide_outcome`.
     """
     scale = choose_scale(samples, unit) if samples else Scale(unit="second", per_unit=1.0, step=0, units=0)
     # Workers are left out, as their memory is no part of this process's growth.

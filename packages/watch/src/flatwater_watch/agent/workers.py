@@ -1,4 +1,7 @@
-"""The memory of the processes that a program starts: DataLoader workers, vector environments, pools."""
+"""The memory of the processes that a program starts: DataLoader workers, vector environments, pools.
+
+A sum is a look at the memory of all of them, which is costly: it is taken now and then.
+"""
 
 from dataclasses import dataclass, field
 
@@ -41,9 +44,10 @@ class Workers:
 
 
 def measure_workers_(workers: Workers, step: int) -> int:
-    """Sum up the memory of the child processes, if the sums so far have taken no more than their share of the time.
+    """Return the private bytes of the child processes, each as at its beginning: they grow with their number alone.
 
-    Return the private bytes of the children, each as at its beginning: they grow with the number of children alone.
+    Their memory is summed up first, if the sums so far have taken no more than their share of the time. `step` is the
+    number of boundaries that the program has passed.
     """
     now = monotonic()
     if now >= workers.due:
@@ -53,7 +57,10 @@ def measure_workers_(workers: Workers, step: int) -> int:
 
 
 def _take_sums_(workers: Workers, step: int, now: float) -> None:
-    """Sum up the memory of the child processes, and set the time from which on that may be done again."""
+    """Sum up the memory of the child processes: their total, each child's at its beginning, and the series of totals.
+
+    The time from which on that may be done again is set by the CPU time that all sums have taken.
+    """
     previous_cpu = thread_seconds()
     previous, family = workers.family, descendant_memory()
     workers.family = family
@@ -82,7 +89,8 @@ def workers_evidence(workers: Workers) -> list[Evidence]:
     # As no object and no line confirms the finding, it needs twice the usual bytes, and many even by its low bound.
     least_growth = max(2 * DRIFT.least_bytes, MEASURING.minimum_worker_rise_share * series.values[-1])
     slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
-    if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
+    steps_passed = series.steps[-1] - series.steps[0]
+    if slope is None or slope.low * steps_passed < ENDING.open_bytes:
         return []
     count = workers.family.count
     noun = "worker process" if count == 1 else "worker processes"
