@@ -1,5 +1,8 @@
 """A trace of allocations that can pause, and the lines that allocated an object, as far as tracemalloc remembers.
 
+A block is memory that an allocator has handed out. CPython has several allocators, each a set of functions with a
+number, its domain; tracemalloc puts functions that trace in their place.
+
 Two addresses are looked up that `tracemalloc.get_object_traceback` leaves out. Python 3.11 allocates an object with a
 `__dict__` two pointers before the address at which it looks the object up (3.12 does not), so that it finds no line for
 such objects. And the part of a container that grows is a block of its own: the table of a list or a dict, which may
@@ -58,7 +61,10 @@ class AllocationTrace:
         that is reallocated, as the table of a list that grows, gets the line of the reallocation."""
 
     def start(self, frames: int) -> None:
-        """Begin to trace, and keep `frames` frames of each allocation; after `pause` the trace waits for `resume`."""
+        """Begin to trace, and keep `frames` frames of each allocation; after `pause` the trace waits for `resume`.
+
+        A paused trace takes the untraced functions that make new blocks, and the traced ones that resize or free.
+        """
         untraced_allocators = _current_allocators()
         tracemalloc.start(frames)
         self._tracing_allocators, self.running = _current_allocators(), True
@@ -91,6 +97,7 @@ class AllocationTrace:
 
 
 def _current_allocators() -> list[_Allocator]:
+    """Return copies of CPython's allocators of objects and of their blocks, as they are now."""
     allocators = [_Allocator() for _ in _DOMAINS]
     for domain, allocator in zip(_DOMAINS, allocators, strict=True):
         ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(allocator))
@@ -98,9 +105,11 @@ def _current_allocators() -> list[_Allocator]:
 
 
 def _replace_allocators(expected: list[_Allocator], allocators: list[_Allocator]) -> None:
-    """Set other allocators in place of the expected ones, unless somebody else has set theirs meanwhile."""
-    # The lists are empty while nothing is traced.
-    for domain, current, old, new in zip(_DOMAINS, _current_allocators(), expected, allocators):  # noqa: B905  (then shorter)
+    """Set the new allocators in place of the expected ones, where somebody else has not set theirs meanwhile.
+
+    Each list has an allocator for each domain; both are empty while nothing is traced.
+    """
+    for domain, current, old, new in zip(_DOMAINS, _current_allocators(), expected, allocators):  # noqa: B905  (may be empty)
         if bytes(current) == bytes(old):  # structures have no `==` of their own
             ctypes.pythonapi.PyMem_SetAllocator(domain, ctypes.byref(new))
 
@@ -134,7 +143,7 @@ def _block_addresses(item: object) -> Iterator[int]:
     """Yield the addresses of blocks of an object that tracemalloc does not look up itself; 0 for a missing block."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
-        yield id(item) - 4 * _POINTER  # before the collector's two pointers and those two: the allocation begins here
+        yield id(item) - 4 * _POINTER  # the block begins two pointers before the collector's two, and these come next
     for path in _BLOCK_PATHS.get(id(kind), ()):
         address = id(item)
         for offset in path:

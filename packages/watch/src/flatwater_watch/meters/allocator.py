@@ -1,4 +1,9 @@
-"""Totals of the C allocator: bytes that the program uses, and bytes that it freed and glibc keeps."""
+"""Totals of the C allocator: bytes that the program uses, and bytes that it freed and glibc keeps.
+
+A heap is a range of addresses from which glibc hands out blocks; a chunk is a block with its header. The heap of the
+main thread ends at the program break (`sbrk(0)`), and its last chunk is often free. A trim gives pages of free chunks
+back to the kernel: they are no longer resident, and glibc counts their bytes as free all the same.
+"""
 
 import ctypes
 import functools
@@ -23,9 +28,10 @@ class AllocatorTotals:
     """
 
     def kept_bytes(self, anonymous: int) -> int:
-        """Return the freed bytes that may be resident: at most the anonymous resident bytes that are not handed out.
+        """Return the freed bytes that may be resident: at most those of `anonymous` that are not handed out.
 
-        Blocks that were handed out and never touched make this bound too low.
+        `anonymous` are the resident bytes of pages that belong to no file. Blocks that were handed out and never
+        touched make this bound too low.
         """
         return min(self.free, max(0, anonymous - self.in_use))
 
@@ -111,9 +117,8 @@ def _query_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
 def totals_from_mallinfo(info: Mallinfo2, touched_bytes: int) -> AllocatorTotals:
     """Return the totals from a result of glibc's `mallinfo2`.
 
-    `touched_bytes` of the heap's last free chunk, which has `info.keepcost` bytes, are in RAM.
+    `touched_bytes` are those in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
     """
-    # Of the last free chunk only touched pages are in RAM.
     free_bytes = max(0, info.fordblks - info.keepcost + touched_bytes)
     bytes_in_use = info.uordblks + info.hblkhd  # blocks in heaps, and large blocks in mappings of their own
     return AllocatorTotals(in_use=bytes_in_use, free=free_bytes)
@@ -134,18 +139,18 @@ class _TrimmedPages:
         """
 
     def update_trimmed_bytes_(self, first: int, size: int) -> int:
-        """Record which pages of the heap, from its first address on, are resident now, and return the bytes given back.
+        """Note which pages of the heap are resident now, and return the bytes that were resident and are not any more.
 
-        They are 0 if the kernel does not say.
+        They are 0 if the kernel does not say. The heap has `size` bytes from the address `first` on.
         """
         presence = present_pages(first, size)
         if presence is None:
             return 0
-        # One number instead of a list: its operators run in C over all pages of the heap.
+        # One number with a byte, 0 or 1, for each page instead of a list: its operators run in C over all pages.
         present_mask = int.from_bytes(presence, "little")
         heap_mask = (1 << (8 * len(presence))) - 1  # cuts off pages behind the present end of the heap
         self._pages_once_touched = (self._pages_once_touched & heap_mask) | present_mask
-        trimmed_mask = self._pages_once_touched & ~present_mask  # one bit for each page
+        trimmed_mask = self._pages_once_touched & ~present_mask
         return trimmed_mask.bit_count() * mmap.PAGESIZE
 
 
@@ -163,11 +168,10 @@ def used_bytes() -> int:
         return footprint().anonymous
     totals, last_chunk = _query_mallinfo(libc)
     heap_start, anonymous = _heap_start(), footprint().anonymous
-    # Freed bytes whose pages were not given back by a trim.
     trimmed_bytes = _trimmed_pages.update_trimmed_bytes_(heap_start, last_chunk - heap_start)
     kept_bytes = max(0, totals.free - trimmed_bytes)
-    # More freed bytes than resident bytes: pages in the heaps of other threads were given back.
-    _trimmed_pages.trimmed_elsewhere = _trimmed_pages.trimmed_elsewhere or kept_bytes > anonymous
+    if kept_bytes > anonymous:  # impossible, unless a trim gave back pages in the heaps of other threads as well
+        _trimmed_pages.trimmed_elsewhere = True
     if _trimmed_pages.trimmed_elsewhere:  # then only free bytes of the main heap count
         kept_bytes = min(anonymous, max(0, kept_bytes - _free_in_other_heaps(_malloc_info(libc))))
     return anonymous - kept_bytes
@@ -205,20 +209,22 @@ def _kept_bytes(report: bytes) -> int:
 
     The two ends of a free chunk lie anywhere in their pages, so a large chunk keeps a page's worth on average.
     """
+    # Matches lines such as `<size from="33" to="48" total="96" count="2"/>`.
     bins = re.findall(rb'<(?:size|unsorted) from="\d+" to="\d+" total="(\d+)" count="(\d+)"/>', report)
     return sum(min(int(total), int(count) * mmap.PAGESIZE) for total, count in bins)
 
 
 def _free_in_other_heaps(report: bytes) -> int:
     """Return the freed bytes in the heaps of other threads than the main thread, from malloc_info's XML."""
-    # The XML has two sums, `fast` and `rest`, for each heap, the main heap first, and at the end for all together.
+    # The XML has two sums, such as `<total type="fast" count="2" size="96"/>`, of fast bins and of the rest, for each
+    # heap, the main heap first, and at the end for all together.
     sums = [int(size) for size in re.findall(rb'<total type="(?:fast|rest)" count="\d+" size="(\d+)"/>', report)]
-    all_heaps, main_heap_only = sum(sums[-2:]), sum(sums[:2])
-    return all_heaps - main_heap_only
+    bytes_in_all_heaps, bytes_in_main_heap = sum(sums[-2:]), sum(sums[:2])
+    return bytes_in_all_heaps - bytes_in_main_heap
 
 
 def _malloc_info(libc: ctypes.CDLL) -> bytes:
-    """Return the XML of glibc's `malloc_info`, on all heaps."""
+    """Return the XML of glibc's `malloc_info` on all heaps, with the number and bytes of free chunks by size."""
     text = ctypes.c_void_p()
     size = ctypes.c_size_t()
     # malloc_info writes to a FILE only: a stream in memory needs no file of the program's file system.

@@ -1,8 +1,9 @@
 """The allocator's totals from a copy of this process, in which no Python runs.
 
-clone(2) begins with a function of one argument, here glibc's own `mallinfo2`: on x86-64 a function that returns a large
-struct is handed the address to put it at as a hidden first argument (System V AMD64 ABI, 3.2.3). That address is in
-memory which both processes share. The program stands still while its page tables are copied, once.
+clone(2) starts the copy in a function of one argument, here glibc's own `mallinfo2`, whose result is the answer: on
+x86-64 a function that returns a large struct is handed the address to put it at as a hidden first argument (System V
+AMD64 ABI, 3.2.3). That address is in memory which both processes share. The program stands still while its page tables
+are copied, once.
 """
 
 import ctypes
@@ -68,7 +69,7 @@ class ProcessCopy:
         shared_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shared_memory))
         # Before the copy is made: the program goes on while the copy runs, and the answer is about the heap of now.
         self._presence_written = write_page_presence(self._heap_begin, heap_bytes, target=shared_address + RESULT_BYTES)
-        self._pid = _start_copy(libc, shared_address)
+        self._pid = _start_copy(libc, shared_address)  # 0 once the copy has ended
 
     def is_done(self) -> bool:
         """Return whether the copy has ended; kill a copy that waits for a lock or takes far too long."""
@@ -116,29 +117,30 @@ class ProcessCopy:
             self._pid = 0
             self._query_cpu_seconds = None if status else usage.ru_utime + usage.ru_stime
 
-    def _touched_bytes(self, top: int) -> int:
-        """Return how many of the last `top` bytes of the heap were resident when the copy began.
+    def _touched_bytes(self, last_bytes: int) -> int:
+        """Return how many of the last bytes of the heap were resident when the copy began.
 
         If the kernel refused to say, all of them count.
         """
         if not self._presence_written:
-            return top
-        first = max(self._heap_begin, self._heap_end - top)
+            return last_bytes
+        first = max(self._heap_begin, self._heap_end - last_bytes)
         pages = page_count(first, self._heap_end - first)
         # The shared memory ends with a byte for each page of the heap, so its last bytes are the heap's last pages.
         presence = decode_page_presence(self._shared_memory[-pages:]) if pages else b""
-        return min(top, presence.count(1) * mmap.PAGESIZE)
+        return min(last_bytes, presence.count(1) * mmap.PAGESIZE)
 
 
 def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
-    """Start a copy and return its process id.
+    """Start a copy of this process and return its process id.
 
-    The functions of `libc` keep the interpreter's lock, so that no thread of Python is within malloc. The copy's
-    function returns the address of the answer, and its lowest byte, 0, becomes the exit code.
+    The copy writes its answer to the beginning of the shared memory, whose address is given.
 
     Raises:
         OSError: the system refuses a copy.
     """
+    # The functions of `libc` keep the interpreter's lock, so that no thread of Python is within malloc. The copy's
+    # function returns the address of the answer, and its lowest byte, 0, becomes the exit code.
     # All signals are blocked in the copy: a handler of the program would run in it too.
     program_mask = _Signals()
     libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(program_mask))
@@ -157,6 +159,7 @@ def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
 
 
 def _query_function(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
+    """Return the function of C in which a copy begins and ends."""
     return libc.mallinfo2
 
 

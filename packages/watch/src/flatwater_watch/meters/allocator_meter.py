@@ -1,5 +1,6 @@
 """A meter of the allocator's totals that does not stop the program for long: another process makes a slow query.
 
+The totals are the bytes that the program uses, and the bytes that it freed and the allocator keeps.
 glibc visits each free chunk for a query, and holds the lock of the heap meanwhile, so that a query in another thread
 would stop the program too. A copy of the process stops it only while the page tables are copied.
 """
@@ -35,27 +36,28 @@ class AllocatorMeter:
         self._query_process: ProcessCopy | DetachedFork | None = None
 
     def awaits_first_answer_(self) -> bool:
-        """Return whether the first query is still under way in another process; begin or end it if that is due."""
+        """Begin or end the first query if that is due; return whether it is still under way in another process."""
         if self._newest is not None:
             return False
         totals = self.newest_totals_()  # begins a query, or takes its answer
         return totals is None and self._query_process is not None
 
     def newest_totals_(self) -> AllocatorTotals | None:
-        """Return the newest totals, after a new query if one is due and is quick; start a slow one in another process.
+        """Return the newest totals; None if the C library has none, or the first query is still under way.
 
-        They are None if the C library has no totals, or the first query is still under way.
+        If a query is due, a quick one is made first, and a slow one is started in another process.
         """
         if self._query_process is not None:
             self.take_answer_()
-        elif monotonic() >= self._next_query_time and not self._start_query_process_(expected_seconds()):
-            # The query is quick, or no other process could be started.
-            self._newest = allocator_totals()
-            self._schedule_query_()
+        elif monotonic() >= self._next_query_time:
+            has_begun = self._start_query_process_(expected_seconds())
+            if not has_begun:  # the query is quick, or no other process could be started
+                self._newest = allocator_totals()
+                self._schedule_query_()
         return self._newest
 
     def take_answer_(self) -> None:
-        """Take the answer of another process, if it has come, so that the process is no zombie; make no new query."""
+        """Take the answer of the other process, if it has come, and let that process go; make no new query."""
         if self._query_process is None or not self._query_process.is_done():
             return
         query, self._query_process = self._query_process, None
@@ -83,17 +85,20 @@ class AllocatorMeter:
             self._query_process = None
 
     def _start_query_process_(self, query_seconds: float) -> bool:
-        """Start a query of so many seconds elsewhere, if that stops the program for less; return whether it began."""
+        """Start a slow query of so many seconds in another process; return whether it began.
+
+        It does not if it is quick, or if each kind of process would stop the program for longer.
+        """
         if query_seconds <= SLOW_QUERY_SECONDS:
             return False
-        anonymous = footprint().anonymous
-        # The shorter pause first.
+        anonymous_bytes = footprint().anonymous
+        # Kinds of processes with the pause that starting one takes; the shorter pause first.
         starters: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
             (CLONE_SECONDS_PER_BYTE, ProcessCopy),
             (FORK_SECONDS_PER_BYTE, partial(DetachedFork, _query_totals)),
         )
         for pause_seconds_per_byte, start in starters:
-            if query_seconds > pause_seconds_per_byte * anonymous:
+            if query_seconds > pause_seconds_per_byte * anonymous_bytes:
                 # It fails without memory for a copy, on another machine than x86-64, or if a library hangs in a fork.
                 with suppress(OSError):
                     self._query_process = start()

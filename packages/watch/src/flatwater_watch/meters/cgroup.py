@@ -1,4 +1,7 @@
-"""CPU time and memory that the control groups above this process allow it, under version 1 and version 2."""
+"""CPU time and memory that the control groups above this process allow it, under version 1 and version 2.
+
+`mount` is the folder of the control groups' file system, and `membership` the file that names this process's groups.
+"""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -27,7 +30,7 @@ def memory_headroom(
 
 
 def _group_folders(controller: str, mount: str | PathLike[str], membership: str | PathLike[str]) -> Iterator[str]:
-    """Yield the folders of the process's groups for a controller, and those of all groups above them.
+    """Yield the folders of this process's groups for a controller (`cpu`, `memory`), and of all groups above them.
 
     Some of them may be missing, as a container sees its own group as the root.
     """
@@ -51,13 +54,18 @@ def _read_stripped_text(path: str) -> str | None:
 
 
 def _group_quota(group: str) -> float:
-    """Return the cores of one group, its quota over its period; infinity if it sets no quota."""
-    if (quota_and_period := _read_stripped_text(f"{group}/cpu.max")) is not None:  # version 2
+    """Return the cores that one group allows, its quota over its period; infinity if it sets no quota.
+
+    `group` is its folder.
+    """
+    quota_and_period = _read_stripped_text(f"{group}/cpu.max")  # version 2: `200000 100000`
+    if quota_and_period is not None:
         quota, period = quota_and_period.split()
-    elif (quota_v1 := _read_stripped_text(f"{group}/cpu.cfs_quota_us")) is not None:
-        quota, period = quota_v1, read_text(f"{group}/cpu.cfs_period_us")
     else:
-        return float("inf")
+        quota_v1 = _read_stripped_text(f"{group}/cpu.cfs_quota_us")
+        if quota_v1 is None:
+            return float("inf")
+        quota, period = quota_v1, read_text(f"{group}/cpu.cfs_period_us")
     has_quota = quota not in {"max", "-1"}  # the words of version 2 and version 1 for none
     return int(quota) / int(period) if has_quota else float("inf")
 

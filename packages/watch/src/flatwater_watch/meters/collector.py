@@ -1,6 +1,12 @@
 """Bytes that full collections free, from a reading before and after each, taken in a callback of the collector.
 
-The callback is a C function, so that most collections, those of young objects, run no frame that a tracer could see.
+Python's garbage collector frees objects in cycles. A full collection looks at the objects of all generations; most
+collections look at young objects only, and are left out here. The collector calls the functions of `gc.callbacks` when
+a collection starts and stops. The callback here is a C function, so that collections of young objects run no frame that
+a tracer could see.
+
+The collector loses exceptions that are raised in a callback. A signal handler of the program may raise one there, for
+example to enforce a time limit: it is kept, and raised as soon as no callback is on the stack.
 """
 
 import ctypes
@@ -68,9 +74,9 @@ class CollectionListener:
         self._run_guarded, self._read = run_guarded, read
         self._collections: deque[Collection] = deque(maxlen=MAXIMUM_COLLECTIONS)
         self._under_way: Collection | None = None
-        """The full collection that has begun, with the number of those that had ended, as if it freed nothing."""
+        """The full collection that has begun; until it ends, it has the number of the last one that ended."""
         self._baseline: tuple[Collection, ...] = ()
-        """The bytes in use at the first reading, as a collection that freed nothing; empty if they were not read."""
+        """The bytes in use at the first reading, as one collection that freed nothing; empty if they were not read."""
         self._next_reading_time = 0.0  # monotonic time from which on a collection may be read
         # The list that the collector reads: a program may assign another list to `gc.callbacks`, without any effect.
         self._callbacks = gc.callbacks
@@ -91,13 +97,14 @@ class CollectionListener:
         self._run_guarded(self._set_baseline)
 
     def _set_baseline(self) -> None:
+        """Forget earlier collections, and read the baseline unless readings take too long."""
         # In the thread of the readings; a collection in another thread may come in between.
         self._collections.clear()
         if not _is_costly():  # else no reading is taken any more
             self._baseline = (self._read_collection(monotonic()),)
 
     def _read_collection(self, now: float) -> Collection:
-        """Read the bytes in use, and return them as a collection that frees nothing."""
+        """Read the bytes in use, and return them as those before and after a collection that frees nothing."""
         bytes_in_use = self._read()
         return Collection(_ended_count(), seconds=now, before=bytes_in_use, after=bytes_in_use)
 
@@ -125,8 +132,9 @@ class CollectionListener:
         under_way, self._under_way = self._under_way, None  # a collection has one begin and one end
         if _is_costly():
             return
-        if under_way is not None and (number := _ended_count()) > under_way.number:  # the one under way ends
-            self._collections.append(under_way._replace(number=number, after=self._read()))
+        ended_count = 0 if under_way is None else _ended_count()
+        if under_way is not None and ended_count > under_way.number:  # the collection under way ends
+            self._collections.append(under_way._replace(number=ended_count, after=self._read()))
         elif now >= self._next_reading_time:  # a collection begins
             self._under_way = self._read_collection(now)
         else:
@@ -145,7 +153,7 @@ class CollectionListener:
             return None
         # The baseline freed nothing, so it counts only where two collections are compared: rises and seconds between.
         collections = [*self._baseline, *read_collections]
-        interval_count = collections[-1].number - collections[0].number
+        interval_count = collections[-1].number - collections[0].number  # with collections that were not read
         if interval_count == 0:  # one collection alone
             return None
         rises = [
@@ -173,27 +181,27 @@ def _is_costly() -> bool:
 
 
 def _full_collection_callback(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
-    """Return a callback of the collector, made of C functions alone, that calls `act` around each full collection.
+    r"""Return a callback of the collector, made of C functions alone, that calls `act` around each full collection.
 
-    The collector calls the callback with the word `start` or `stop`, and a dict with the generation. The callback is a
-    `str.format` of an object whose `__format__` gets both as one text, and looks this text up in a dict: the dict has
-    the texts of young collections, and its `__missing__` calls `act` for the others. The generation is formatted as a
-    character: to write digits Python runs signal handlers, whose exceptions would be lost.
+    The collector calls `callback("start", {"generation": 2})`, and the callback is a `str.format`: it joins both to the
+    text `start\x02`, and hands this to the `__format__` of an object, which looks it up in a dict. The dict has the
+    texts of young collections, such as `start\x00`, and its `__missing__` calls `act` for the others.
     """
     # `__format__` must return a text, and `act` returns False. `iter(act, None)` calls `act` for each item, and never
     # ends, as `act` does not return None.
     empty_texts = map({False: ""}.__getitem__, iter(act, None))
     text_by_phase = type("Phases", (dict,), {"__missing__": staticmethod(partial(next, empty_texts))})(_YOUNG_PHASES)
     formatted = type("Formatted", (), {"__format__": staticmethod(text_by_phase.__getitem__)})()
+    # `:c`, a character: to write digits Python runs signal handlers, whose exceptions would be lost.
     return partial("{0:{1}{2[generation]:c}}".format, formatted)
 
 
 class _DeferredRaise:
     """An object that raises an exception of the program's signal handler between two instructions of the main thread.
 
-    The interpreter asks it for its truth as soon as it may. While a callback of the collector is on the stack, where
-    the exception would be lost, it is false: it is then requested again at the end of the watch's callback, and at once
-    within a callback of the program.
+    The interpreter is requested to test its truth value, and does so as soon as it may. While a callback of the
+    collector is on the stack, where the exception would be lost, it is false: the test is then requested again at the
+    end of the watch's callback, or at once within a callback of the program.
     """
 
     def __init__(self, fault: BaseException) -> None:
@@ -202,11 +210,11 @@ class _DeferredRaise:
 
     def __bool__(self) -> bool:
         """Raise the exception; return False where it would be lost, within a callback of the collector."""
-        # Between two instructions of the main thread, perhaps within the collector.
+        # Between two instructions of the main thread, perhaps within the collector: the stack says so.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
         callback_codes = {code for callback in gc.callbacks if (code := function_code(callback)) is not None}
         while frame is not None and self.fault is not None:
-            if frame.f_code is _TURN_CODE:  # within the watch's callback, which requests it again at its end
+            if frame.f_code is _TURN_CODE:  # within the watch's callback, which requests the test again at its end
                 return False
             if frame.f_code in callback_codes:
                 # A request from within the call cannot loop for ever: the interpreter makes at most 32 calls in a row
@@ -245,9 +253,8 @@ def signal_safe_turns(
 ) -> Generator[bool, None, None]:
     """Return a generator that calls `work` each time it is resumed, and raises nothing, whatever a signal handler does.
 
-    The first `next` only begins it. Its owner must close it.
-
-    `on_error` gets exceptions of the work, and of signal handlers that run meanwhile.
+    The first `next` only begins it. Its owner must close it. `on_error` gets exceptions of the work, and of signal
+    handlers that run meanwhile.
     """
     # Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
     # generator resumes from `yield from`: so this is a generator, and all of its body lies in a `try`.

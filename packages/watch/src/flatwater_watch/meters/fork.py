@@ -99,7 +99,7 @@ class DetachedFork:
     """
 
     def __init__(self, work: Work) -> None:
-        """Fork twice; the program pauses for it.
+        """Fork twice, and run `work` in the second fork; the program pauses until both are made.
 
         Raises:
             OSError: there is no memory for a fork, or a library of the program hangs or fails in a fork.
@@ -126,7 +126,7 @@ class DetachedFork:
             raise OSError("a fork of this process could not fork")
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Read what the fork writes, for at most `seconds`; return whether it has ended, and so the work is done."""
+        """Read what the fork writes, for at most `seconds`; return whether the work is done, as the fork has ended."""
         deadline = monotonic() + seconds
         while self._read_end >= 0:  # -1 once the pipe was closed, as the fork has ended
             if not _wait_until_readable(self._read_end, max(0.0, deadline - monotonic())):
@@ -162,7 +162,7 @@ class DetachedFork:
 
     def stop(self) -> None:
         """Kill the fork, unless its work is done; in a fork of the process that started it, only forget it."""
-        if system.getpid() != self._owner:
+        if system.getpid() != self._owner:  # this process inherited the object
             self._close_pipe()
         elif not self.is_done():
             with suppress(ProcessLookupError):
@@ -254,6 +254,7 @@ def _wait_until_readable(pipe: int, seconds: float) -> bool:
 
 
 def _fork_worker_and_end(work: Work, pipe: int) -> None:
+    """Fork a process that does the work, and end this one; the exit code is 1 if there is no memory for it."""
     # In a fork: no lock of another thread is taken, and nothing is printed.
     code = 1
     try:
@@ -266,7 +267,7 @@ def _fork_worker_and_end(work: Work, pipe: int) -> None:
 
 
 def _work_in_detached_process(work: Work, pipe: int) -> None:
-    """Leave the terminal and the program's files, write the process id, and work."""
+    """Leave the terminal and the program's files, write the process id and the result to the pipe, and end."""
     # In a fork of a fork. It has one thread.
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
     # The kernel ends the fork, not a handler in Python: the fork may wait for a lock that another thread held.
@@ -283,6 +284,7 @@ def _work_in_detached_process(work: Work, pipe: int) -> None:
 
 
 def _work_and_exit(work: Work, pipe: int) -> None:
+    """Write the result of the work to the pipe as JSON, and end this process: with exit code 1 if the work raises."""
     # In a fork: nothing is raised, and by `_exit` no callback of the parent runs.
     code = 1
     try:

@@ -28,24 +28,27 @@ _hook_registered = False
 
 
 def register_thread_work(work: Callable[[], object]) -> Callable[[], None]:
-    """Return `work` as a function for a thread that is about to start.
+    """Count a thread that is about to start as the watch's; return the function that it must run.
 
-    Until it ends the thread is counted as the watch's, so that the filter hides the warning of a fork.
+    The function calls `work`, and then the thread counts no more.
     """
-    owner = process_id()
-    _watch_thread_pids.append(owner)  # now and not in the thread: the program may fork before the thread runs
+    pid = process_id()
+    _watch_thread_pids.append(pid)  # now and not in the thread: the program may fork before the thread runs
 
     def run() -> None:
         try:
             work()
         finally:
-            _watch_thread_pids.remove(owner)
+            _watch_thread_pids.remove(pid)
 
     return run
 
 
 def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
-    """Suppress the warning of each later fork at which all other threads are the watch's; `run` raises nothing."""
+    """Suppress the warning of each later fork at which all other threads are the watch's.
+
+    `run` calls the hooks that this sets at forks, and must raise nothing.
+    """
     global _hook_registered  # noqa: PLW0603  (hooks at forks stay for the life of the process)
     version = tuple(sys.version_info)  # a tuple, as mypy takes `sys.version_info` for one version
     if _hook_registered or version < (3, 12):

@@ -24,7 +24,7 @@ def memory_limits() -> dict[str, int]:
         ("ulimit -v", resource.RLIMIT_AS, process_bytes["VmSize"]),
         ("ulimit -d", resource.RLIMIT_DATA, process_bytes["VmData"]),
     ):
-        soft, _ = resource.getrlimit(kind)
-        if soft != resource.RLIM_INFINITY:
-            limits[name] = resident + max(0, soft - used_bytes)
+        soft_limit, _ = resource.getrlimit(kind)
+        if soft_limit != resource.RLIM_INFINITY:
+            limits[name] = resident + max(0, soft_limit - used_bytes)
     return limits

@@ -1,4 +1,7 @@
-"""Memory that is mapped into a process: its own pages and pages of files, peaks, and the sum over worker processes."""
+"""Memory that is mapped into a process: its own pages and pages of files, peaks, and the sum over worker processes.
+
+Pages are resident, or present, while they are in RAM. A family is a process with all processes that descend from it.
+"""
 
 import ctypes
 import functools
@@ -47,7 +50,7 @@ _newest_shared = {"file_mapped": -1, "shared_memory": 0}
 def file_pages(memory: Footprint) -> int:
     """Return the resident bytes of this process in pages of files that the system can take back.
 
-    They are all but those of shared memory.
+    They are `memory.file_mapped` without shared memory, which is read anew only after a change of that number.
     """
     if abs(memory.file_mapped - _newest_shared["file_mapped"]) >= _SHARED_STEP:
         shared_memory = read_kib_counters("/proc/self/status").get("RssShmem", 0)
@@ -102,11 +105,15 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
     return _sum_family(descendant_pids(pid))
 
 
-def _sum_family(pids: Mapping[int, int]) -> FamilyMemory:
-    """Return sums over those processes that have not ended; `pids` has the child under which each counts."""
+def _sum_family(child_by_pid: Mapping[int, int]) -> FamilyMemory:
+    """Return sums over the processes that have not ended yet.
+
+    `child_by_pid` has the id of each process, and the id of the child from which it descends: a child's private bytes
+    include those of its descendants.
+    """
     proportional = libraries = count = 0
     private = Counter[int]()
-    for pid, child in pids.items():
+    for pid, child in child_by_pid.items():
         try:
             counters = read_kib_counters(f"/proc/{pid}/smaps_rollup")
             libraries += read_kib_counters(f"/proc/{pid}/status").get("VmLib", 0)
@@ -156,9 +163,8 @@ def present_pages(address: int, size: int) -> bytes | None:
     buffer_address = ctypes.addressof(ctypes.c_ubyte.from_buffer(mincore_bytes))
     for page_offset in range(0, pages, _PAGES_AT_ONCE):
         batch_pages = min(_PAGES_AT_ONCE, pages - page_offset)
-        if not write_page_presence(
-            (first_page + page_offset) * mmap.PAGESIZE, batch_pages * mmap.PAGESIZE, buffer_address
-        ):
+        batch_address = (first_page + page_offset) * mmap.PAGESIZE
+        if not write_page_presence(batch_address, batch_pages * mmap.PAGESIZE, target=buffer_address):
             return None
         pieces.append(decode_page_presence(bytes(mincore_bytes[:batch_pages])))
     return b"".join(pieces)
@@ -172,9 +178,9 @@ def page_count(address: int, size: int) -> int:
 
 
 def write_page_presence(address: int, size: int, target: int) -> bool:
-    """Write a byte of mincore(2) for each page of a block to an address; return False if the kernel refuses.
+    """Write a byte for each page of a block of memory to the address `target`; return False if the kernel refuses.
 
-    `decode_page_presence` reads these bytes.
+    They are the bytes of mincore(2), which `decode_page_presence` reads.
     """
     first_page_address = address // mmap.PAGESIZE * mmap.PAGESIZE
     length = address + size - first_page_address

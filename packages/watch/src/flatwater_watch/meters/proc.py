@@ -14,7 +14,7 @@ _SLEEPING, _STOPPED = "S", "T"
 _NO_SIGNAL = "0"
 """The exit signal of a process that sends none."""
 _CPU_TICK_FIELDS = slice(11, 15)
-"""Indexes of the ticks of CPU time: utime, stime, cutime and cstime."""
+"""Indexes of the CPU time in ticks of the system's clock: utime, stime, cutime and cstime."""
 
 
 def read_kib_counters(path: str) -> dict[str, int]:
@@ -49,14 +49,14 @@ def queued_seconds() -> float:
 
 
 def descendant_pids(pid: int | None = None) -> dict[int, int]:
-    """Return the ids of the descendants of a process, by default of this process, each with the id of a child.
+    """Return the ids of all descendants of a process, by default of this process, each with the id of its branch.
 
-    It is the child of the process from which the descendant descends; a child has its own id. Processes whose end sends
-    no signal are left out: they are copies that make a query for a watched process (`allocator_clone`).
+    The branch is the child of that process from which the descendant descends, or which it is itself. Processes whose
+    end sends no signal are left out: they are copies that make a query for a watched process (`allocator_clone`).
     """
     children = defaultdict[int, list[int]](list)
     for name in list_folder("/proc"):
-        if name.isdecimal():
+        if name.isdecimal():  # the folder of a process
             try:
                 fields = _stat_fields(int(name))
             except OSError:  # the process ended meanwhile
@@ -64,12 +64,12 @@ def descendant_pids(pid: int | None = None) -> dict[int, int]:
             if fields[_EXIT_SIGNAL] != _NO_SIGNAL:
                 children[int(fields[_PARENT])].append(int(name))
     own_children = children[process_id() if pid is None else pid]
-    child_of = {child: child for child in own_children}
-    pids = list(own_children)
-    for process in pids:  # the list grows in the loop, which comes to the children of each process that is added
-        pids += children[process]
-        child_of |= dict.fromkeys(children[process], child_of[process])
-    return child_of
+    branches = {child: child for child in own_children}
+    descendants = list(own_children)
+    for descendant in descendants:  # the list grows inside the loop, by the children of each
+        descendants += children[descendant]
+        branches |= dict.fromkeys(children[descendant], branches[descendant])
+    return branches
 
 
 def has_children() -> bool:
@@ -83,13 +83,17 @@ def has_children() -> bool:
 
 
 def context_switches(pid: int) -> int | None:
-    """Return how often a process's main thread, if it sleeps now, has left its core; None if it runs or is gone."""
+    """Return how often the main thread of a process, if it sleeps now, has left its core so far.
+
+    It is None if the thread runs or is gone. While the number stays the same, the thread has not woken up.
+    """
     try:
-        lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
-        switch_count = int(lines["voluntary_ctxt_switches"]) + int(lines["nonvoluntary_ctxt_switches"])
+        # Lines such as `State:	S (sleeping)`, by what stands before the colon.
+        fields = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
+        switch_count = int(fields["voluntary_ctxt_switches"]) + int(fields["nonvoluntary_ctxt_switches"])
     except (OSError, KeyError):  # the process has ended, or the system only emulates Linux
         return None
-    return switch_count if lines["State"].split()[0] == _SLEEPING else None
+    return switch_count if fields["State"].split()[0] == _SLEEPING else None
 
 
 def thread_count() -> int:
@@ -108,6 +112,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _has_state(pid: int, state: str) -> bool:
+    """Return whether a process is in a state, a letter of proc(5); False if it has ended."""
     try:
         return _stat_fields(pid)[_STATE] == state
     except OSError:
@@ -156,18 +161,21 @@ def process_owner(pid: int) -> tuple[int, int]:
         OSError: the process has ended.
     """
     # Not by the owner of `/proc/PID`, which is root for a process that may not be dumped.
-    lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
-    # Each line has four ids: real, effective, saved, and that of the file system.
-    return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
+    fields = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
+    # Each field has four ids: real, effective, saved, and that of the file system.
+    return int(fields["Uid"].split()[1]), int(fields["Gid"].split()[1])
 
 
 def busy_core_ticks() -> dict[int, int]:
-    """Return the ticks since boot in which each core was busy, by its number; a core that waits for a disk is free."""
-    busy = {}
+    """Return the clock ticks since boot in which each core was busy, by the core's number.
+
+    A core that waits for a disk is not busy.
+    """
+    busy_ticks = {}
     for line in read_text("/proc/stat").splitlines():
         name, *numbers = line.split()
-        if name.startswith("cpu") and name != "cpu":  # `cpu` alone is the sum over all cores
+        if name.startswith("cpu") and name != "cpu":  # `cpu0`, `cpu1`; `cpu` alone is the sum over all cores
             # The kernel counts guests in `user` and `nice` already.
             user, nice, system, _idle, _iowait, irq, softirq, steal, *_guests = map(int, numbers)
-            busy[int(name[3:])] = user + nice + system + irq + softirq + steal
-    return busy
+            busy_ticks[int(name.removeprefix("cpu"))] = user + nice + system + irq + softirq + steal
+    return busy_ticks

@@ -42,7 +42,13 @@ def free_cores(window: float = 0.2) -> int:
 
 
 def whole_cores(allowed_cores: int, load: float, quota: float) -> int:
-    """Return the cores to use, at least 1: `allowed_cores` without the `load` of others, at most `quota`."""
+    """Return the number of cores to use, at least 1.
+
+    Args:
+        allowed_cores: number of cores on which this process may run.
+        load: mean number of them that other processes keep busy.
+        quota: cores that the container allows; infinite without a quota.
+    """
     # Idle cores are a measurement, and are rounded; a quota is cut off, as the kernel stops a process that exceeds it.
     return max(1, int(min(round(allowed_cores - load), quota)))
 
@@ -59,11 +65,14 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
         lines = []
+    # Lines such as `model name : AMD EPYC`, for one core after the other.
     pairs = [line.split(":", maxsplit=1) for line in lines if ":" in line]
     # Reversed, so that the first core's value of each field stays.
     fields = {name.strip(): " ".join(value.split()) for name, value in reversed(pairs)}
     models = [fields[name] for name in field_names if fields.get(name)]
-    return models[0] if models else platform.machine() or "unknown"
+    if models:
+        return models[0]
+    return platform.machine() or "unknown"
 
 
 def read_clocks() -> tuple[float, float]:
@@ -72,9 +81,9 @@ def read_clocks() -> tuple[float, float]:
 
 
 def load_elsewhere(earlier: tuple[float, float], later: tuple[float, float]) -> float:
-    """Return the mean number of this process's cores that other processes kept busy between two reads of the clocks."""
-    passed_seconds, other_cpu_seconds = later[0] - earlier[0], later[1] - earlier[1]
-    return max(0.0, other_cpu_seconds) / passed_seconds
+    """Return the mean number of allowed cores that other processes kept busy between two results of `read_clocks`."""
+    (earlier_time, earlier_cpu_seconds), (later_time, later_cpu_seconds) = earlier, later
+    return max(0.0, later_cpu_seconds - earlier_cpu_seconds) / (later_time - earlier_time)
 
 
 def _busy_seconds() -> float:

@@ -1,5 +1,7 @@
 """A test that tells exceptions of the program, which are raised while the watch runs, from faults of the watch.
 
+Faults of the watch are dropped and reported; exceptions of the program are raised again, so that it gets them.
+
 Signal handlers run wherever the main thread is, and another thread may set an exception in it, as time limits do
 (`PyThreadState_SetAsyncExc`): both may be raised in the watch's code just as in the program's.
 """
@@ -23,8 +25,8 @@ _class_module = vars(type)["__module__"].__get__
 
 
 def function_code(callback: object) -> CodeType | None:
-    """Return the code of a function or method that is written in Python; None for all else, which is not asked."""
-    # An attribute of another class could run code of the program.
+    """Return the code of a function or method that is written in Python; None for all other objects."""
+    # By type, as an attribute of another class could run code of the program.
     function = callback.__func__ if type(callback) is MethodType else callback
     return function.__code__ if type(function) is FunctionType else None
 
@@ -35,9 +37,10 @@ def signal_handler_codes() -> set[CodeType]:
 
 
 def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -> bool:
-    """Return whether an exception that the watch has caught was raised for the program, which must get it.
+    """Return whether an exception that the watch has caught is the program's, which must get it.
 
-    `program` has code of the program that the watch calls on purpose.
+    It is if it ends the program, if its traceback passes a signal handler or a code object of `program` (code of the
+    program that the watch calls on purpose), or if it was set from outside and the user has written its class.
     """
     if type(fault) in _STOP_EXCEPTIONS:
         return True
@@ -52,12 +55,13 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
             passed_foreign_code = True
         trace = trace.tb_next
     # Other foreign code was called by mistake, such as a method of an object that poses as another, or a function of
-    # the program in the place of a builtin one: its exceptions are the watch's fault.
+    # the program in the place of a builtin one: its exceptions are the watch's fault. Without any, another thread has
+    # set the exception.
     return not passed_foreign_code and _is_user_class(type(fault))
 
 
 def _is_user_class(kind: type) -> bool:
-    """Return whether the user's own code defines a class, and neither a library nor Python."""
+    """Return whether a class is defined in the user's own code: in neither a library nor Python."""
     module_name = str(_class_module(kind))
     if module_name == "__main__":
         return True

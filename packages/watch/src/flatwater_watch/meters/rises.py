@@ -1,11 +1,15 @@
 """The lines at which memory rises: allocations of C code leave no other trace in Python.
 
-The interpreter calls a trace function at each line. Bytes that the process has gained since the last line of the user's
-code belong to that line, whatever it called meanwhile. Bytes that are given back are taken from a recent gain of the
-same size, or from a few that are as large together, or else from the latest gains, so that a buffer that is freed again
-leaves nothing, whatever came after it, and also if it goes with others a round later.
+The interpreter calls a trace function at each event: a call, a line, a return. Bytes that the process has gained since
+the last line of the user's code belong to that line, whatever it called meanwhile: they are a rise. Bytes that are
+given back are taken from a recent rise of the same size, or from a few that are as large together, or else from the
+latest rises, so that a buffer that is freed again leaves nothing, whatever came after it, and also if it goes with
+others a round later.
 Short calls are seen as well as long calls; a sampling profiler would blame the line that waits longest. The trace is on
 for some steps only, as a program of many short lines is several times slower meanwhile.
+
+A recording may have an end line: rises are early while the function with that line runs and is not past it, and only
+lines whose rises are early are reported.
 
 Memory here is the bytes that glibc's allocator has handed out, without freed blocks that it keeps, and the resident
 bytes of other allocators and of pages that C code maps itself. Besides, resident bytes alone are recorded: a table that
@@ -78,19 +82,19 @@ class _LastingRises:
         return self.kept_bytes**2 / squares if squares else 0.0
 
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
-        """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
+        """Return the line at which most of the memory came; None if there is no such line.
 
-        It has `minimum_share` of all bytes, in `minimum_rises` or more, and half of its bytes are early. A call that
-        leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so that the
-        answer is the same in each run.
+        The line must have `minimum_share` of all bytes, `minimum_rises` rises or more, and half of its bytes early. A
+        call that leaks may stand at several lines: of those with nearly as many bytes the first in the file is taken,
+        so that the answer is the same in each run.
         """
         sizes = Counter[LinePlace | None]()
-        times = Counter[LinePlace | None]()
+        rise_counts = Counter[LinePlace | None]()
         early_sizes = Counter[LinePlace | None]()
         for rise in self._rises:
             sizes[rise.line] += rise.size
-            times[rise.line] += rise.times
-            early_sizes[rise.line] += rise.size * rise.is_early
+            rise_counts[rise.line] += rise.times
+            early_sizes[rise.line] += rise.size if rise.is_early else 0
         if not sizes:
             return None
         largest_size = max(sizes.values())
@@ -98,17 +102,19 @@ class _LastingRises:
         # None, for bytes without a line, sorts first: if they are as many, nobody can be sure of a line.
         main_line = min(rivals, key=lambda line: line or ("", 0, ""))
         size = sizes[main_line]
-        is_main = size >= minimum_share * sum(sizes.values()) and times[main_line] >= minimum_rises
-        return main_line if is_main and 2 * early_sizes[main_line] >= size else None
+        has_most_bytes = size >= minimum_share * sum(sizes.values()) and rise_counts[main_line] >= minimum_rises
+        is_mostly_early = 2 * early_sizes[main_line] >= size
+        return main_line if has_most_bytes and is_mostly_early else None
 
     def add_gain_(self, gain: int, line: LinePlace | None, *, is_early: bool) -> None:
-        """Assign bytes gained to the line that ran, or take lost bytes, a negative gain, from earlier rises."""
+        """Record a gain of bytes as a rise of a line, or take lost bytes, a negative gain, from earlier rises."""
         if gain > 0:
             self._add_rise_(_Rise(line, size=gain, times=1, is_early=is_early))
         elif gain < 0:
             self._remove_rises_(-gain)
 
     def _add_rise_(self, rise: _Rise) -> None:
+        """Append a rise; a small one that follows a rise of the same line is added to that."""
         rises = self._rises
         is_small = rise.size < _LEAST_COMBINED_BYTES
         if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
@@ -116,10 +122,14 @@ class _LastingRises:
         rises.append(rise)
 
     def _remove_rises_(self, lost_bytes: int) -> None:
-        """Remove recent rises that have the size of the lost bytes; take the rest of these from the latest rises."""
+        """Remove the recent rises that were given back: those of the same size as the lost bytes.
+
+        Without such rises, take the lost bytes from the latest rises.
+        """
         rises = self._rises
         # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
-        if freed_indexes := self._find_rises_of_size_(lost_bytes):
+        freed_indexes = self._find_rises_of_size_(lost_bytes)  # latest first
+        if freed_indexes:
             for index in freed_indexes:
                 del rises[index]
             return
@@ -127,14 +137,14 @@ class _LastingRises:
             rise = rises.pop()
             kept_bytes = rise.size - lost_bytes
             lost_bytes -= rise.size
-            if kept_bytes > 0:
+            if kept_bytes > 0:  # a part of this rise is lost
                 rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
 
     def _find_rises_of_size_(self, size: int) -> tuple[int, ...]:
-        """Return the index of the recent rise that these freed bytes end, one of this size.
+        """Return the index of the latest of the recent rises that have this size.
 
-        Without one, return the indexes of a few recent rises of nearly this sum, latest first, or none. The time of the
-        search for a sum is added to `comparison_events`.
+        Without one, return the indexes of a few recent rises that have nearly this size together, latest first, or
+        none. The time of the search for a sum is added to `comparison_events`.
         """
         rises = self._rises
         recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
@@ -153,6 +163,7 @@ class _LastingRises:
         rises = self._rises
         largest_sum = size * (1 + _MAXIMUM_MISFIT)
         candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
+        # All combinations of candidates, each as its bytes and its indexes: first none, then with each one more.
         sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]
         for index in candidates[:_COMBINED_RISES]:
             gain = rises[index].size
@@ -177,8 +188,8 @@ class RiseRecorder:
 
         Args:
             is_user_file: returns whether the code of a file is the user's.
-            note_rise: gets the frame, past a line at which memory has risen, the line, and the calls of its function
-                since `begin`. None notes nothing.
+            note_rise: called when memory has risen at a line, with the frame, which is past the line by now, the line,
+                and the number of calls of its function since `begin`. None notes nothing.
             maximum_seconds: maximum seconds of all recorded events together.
             maximum_query_seconds: maximum seconds of a query to the allocator at each line; a slower allocator is not
                 asked, and memory is the private resident bytes then.
@@ -260,7 +271,10 @@ class RiseRecorder:
         return self._event_count + comparison_events >= self._maximum_events
 
     def has_enough(self, *, rises: float, size: float) -> bool:
-        """Return whether lasting rises, in effect so many of one size, have a number of bytes together."""
+        """Return whether rises that were not given back are at least so many, and have so many bytes together.
+
+        They are counted by `_LastingRises.effective_count`, and must be of one kind of memory.
+        """
         # Both of one kind of memory: words that a round writes anew become resident often, and are few bytes beside a
         # block that is handed out at once.
         kinds = (self._handed_out, self._resident)
@@ -269,14 +283,17 @@ class RiseRecorder:
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
         """Return the line at which most of the memory came; None without such a line, or if its rises were not early.
 
-        It is the line at which most bytes were handed out; but that at which most became resident where those are more,
-        or no line is sure: a table that doubles its size is handed out at once, and filled later.
+        The bytes handed out decide, or if no line has most of them, the bytes that became resident; the other way round
+        if these are more than twice as many, as of a table that was handed out at once, and filled later.
         """
         kinds = [self._handed_out, self._resident]
         if self._resident.kept_bytes > 2 * self._handed_out.kept_bytes:
             kinds.reverse()
-        lines = (kind.main_line(minimum_share=minimum_share, minimum_rises=minimum_rises) for kind in kinds)
-        return next(filter(None, lines), None)
+        for kind in kinds:
+            line = kind.main_line(minimum_share=minimum_share, minimum_rises=minimum_rises)
+            if line is not None:
+                return line
+        return None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """Record one event of the interpreter: a call, a line, a return, an exception; return 0, so that it goes on.
@@ -307,13 +324,15 @@ class RiseRecorder:
     def _report_rise(
         self, frame: FrameType, line: LinePlace, note_rise: Callable[[FrameType, LinePlace, int], None]
     ) -> None:
-        """Pass on the frame of a line at which memory has risen: this one, or one that has called it."""
+        """Call `note_rise` with the frame of the line at which memory has risen: `frame`, or one of its callers."""
         file, _, function = line
-        caller: FrameType | None = frame
-        while caller is not None and (caller.f_code.co_filename, caller.f_code.co_qualname) != (file, function):
-            caller = caller.f_back
-        if caller is not None:
-            note_rise(caller, line, self._call_counts[caller.f_code])
+        rise_frame: FrameType | None = frame
+        while rise_frame is not None:
+            code = rise_frame.f_code
+            if (code.co_filename, code.co_qualname) == (file, function):
+                note_rise(rise_frame, line, self._call_counts[code])
+                return
+            rise_frame = rise_frame.f_back
 
     def _assign_gain_(self, bytes_in_use: tuple[int, int]) -> bool:
         """Assign the bytes gained since the last event to the line that ran; return whether any were gained."""
@@ -333,7 +352,7 @@ class RiseRecorder:
         return self._end_function_line is not None and self._end_function_line <= end_line
 
     def _has_end_line(self, code: CodeType) -> bool:
-        """Return whether the code has the end line; False without one."""
+        """Return whether the end line is in a function, by the function's code; False if there is no end line."""
         if self._early_end is None:
             return False
         end_file, end_line = self._early_end
@@ -351,9 +370,11 @@ class RiseRecorder:
         return None if caller is None else (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_qualname)
 
     def _bytes_in_use(self, statm_file: int) -> tuple[int, int]:
-        """Return the bytes that the allocator has handed out and other private resident bytes gained since `begin`.
+        """Return the bytes handed out, and the resident bytes, both of private memory.
 
-        The second number has the resident bytes in place of those handed out.
+        Handed out are those of the allocator, with the resident bytes of other private memory gained since `begin`.
+        Resident are all private bytes but those that the allocator has freed. Both are the same, all private resident
+        bytes, if the allocator is not asked.
         """
         _, resident_pages, shared_pages, *_ = system.pread(statm_file, CHUNK_BYTES, 0).split()
         private_bytes = (int(resident_pages) - int(shared_pages)) * _PAGE_BYTES

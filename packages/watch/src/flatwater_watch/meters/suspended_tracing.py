@@ -1,5 +1,8 @@
 """Calls that no debugger, profiler or coverage tool of the program sees, and that leave the tool's state as it was.
 
+Such a tool traces: the interpreter calls its function at each line or call of a frame. A function that is made of C
+functions alone has no frame.
+
 CPython counts for each thread whether tracing is suspended (3.11 and later; `sys.monitoring` heeds it too). Neither
 `sys.settrace` nor the frames of the program are touched, so a tool that looks finds itself where it was.
 """
@@ -17,8 +20,9 @@ _thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.
 _enter_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_EnterTracing", ctypes.pythonapi))
 _leave_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_LeaveTracing", ctypes.pythonapi))
 
-# Made of C functions alone, as a tracer would see a Python function. The thread's state is asked for at each call: in a
-# fork that another thread than the main thread has made, the state of the main thread is gone.
+# Made of C functions alone, as a tracer would see a Python function. Each `next` asks for the thread's state, and calls
+# `_enter_tracing` or `_leave_tracing` with it. The state is not kept: in a fork that another thread than the main thread
+# has made, the state of the main thread is gone.
 suspend: Callable[[], None] = partial(next, map(_enter_tracing, map(operator.call, repeat(_thread_state))))
 """Suspend tracing in this thread, until `resume` was called as often as this function."""
 resume: Callable[[], None] = partial(next, map(_leave_tracing, map(operator.call, repeat(_thread_state))))
@@ -40,7 +44,7 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
     """
 
     def run_work() -> bool:
-        """Call the work; if it raises, resume tracing, as `untraced_callable` does not get to its `resume` then."""
+        """Call the work, and return False; if it raises, resume tracing, as `untraced_callable` does not then."""
         has_returned = False
         try:
             work()
@@ -56,10 +60,10 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
 def untraced_callable(*steps: Callable[[], bool | None]) -> Callable[[], bool]:
     """Return a function, made of C functions alone, that calls the steps in order while tracing is suspended.
 
-    The steps must not raise, and must return a false value.
+    The steps must not raise, and must return a false value. The function returns False.
     """
-    # An endless iterator: each item is `any(map(operator.call, calls))`, which calls them one after the other. `any`
-    # would stop at a true result, and tracing would stay suspended.
     calls = (suspend, *steps, resume)
+    # An endless iterator, of which each `next` computes an item `any(map(operator.call, calls))`: this makes the calls
+    # one after the other. `any` would stop at a true result, and tracing would stay suspended.
     results = map(any, map(partial(map, operator.call), repeat(calls)))
     return partial(next, results)

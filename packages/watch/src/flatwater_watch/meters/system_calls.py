@@ -74,12 +74,13 @@ def read_text(path: str) -> str:
 def write_whole(path: str, content: str) -> None:
     """Write or replace a file in one step, so that nobody ever reads half of it; it is not synced to the disk."""
     # The process id keeps two processes that write the same file apart.
-    temporary = f"{path}.{process_id()}"
+    temporary_path = f"{path}.{process_id()}"
     unwritten = memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape"))
-    file = _open(temporary, _CREATE_FLAGS, _FILE_MODE)
+    file = _open(temporary_path, _CREATE_FLAGS, _FILE_MODE)
     try:
         while unwritten:
-            unwritten = unwritten[_write(file, unwritten) :]
+            written_count = _write(file, unwritten)  # maybe not all bytes
+            unwritten = unwritten[written_count:]
     finally:
         _close(file)
-    _rename(temporary, path)  # only when all is written: rename(2) replaces the file atomically
+    _rename(temporary_path, path)  # only when all is written: rename(2) replaces the file atomically

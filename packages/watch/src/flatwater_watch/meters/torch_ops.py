@@ -1,5 +1,8 @@
 """Records of new torch storages on any device: the operation that made each, and the moment when it is freed.
 
+A storage is the block of memory of a tensor; views of the tensor share it. A dispatch mode is an object of torch that
+gets each operation of a thread while it is entered.
+
 This is the only module of the memory package that imports torch; it is imported only where torch is loaded already.
 """
 
@@ -51,18 +54,25 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         for storage in _tensor_storages(result):
             address = _storage_key(storage)
             if address not in self.records:
-                self._record_new_storage_(storage, address, func.name(), (args, kwargs))
+                self._record_if_new_(storage, address, func.name(), (args, kwargs))
         return result
 
-    def _record_new_storage_(
+    def _record_if_new_(
         self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
     ) -> None:
-        """Record a storage of an operation's result until it is freed, unless it is not new, but an argument's."""
-        # Views and in-place operations return the storage of an argument. A few return one that was made out of sight
-        # just before, as by `torch.tensor`.
+        """Record a storage of an operation's result until it is freed, unless it is that of an argument.
+
+        Args:
+            storage: the storage.
+            address: its key in `records`.
+            operation: name of the operation, with its overload: `aten::add.Tensor`.
+            arguments: positional arguments of the operation, and named ones.
+        """
+        # Views and in-place operations return the storage of an argument, which is not new. A few return one that was
+        # made out of sight just before, as by `torch.tensor`.
         positional, keywords = arguments
         operands = (*positional, *keywords.values())
-        is_of_argument = any(address == _storage_key(argument) for argument in _tensor_storages(operands))
+        is_of_argument = any(address == _storage_key(operand) for operand in _tensor_storages(operands))
         if is_of_argument and operation not in _UNSEEN_ALLOCATION_OPERATIONS:
             return
         record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())  # without the overload
@@ -77,17 +87,15 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
     def find_record(self, tensor: torch.Tensor) -> R | None:
         """Return the record of the tensor's storage, which a view shares with its base; None if there is none."""
-        for storage in _tensor_storages(tensor):  # one at most
+        for storage in _tensor_storages(tensor):  # one at most: none for a sparse tensor
             _, record = self.records.get(_storage_key(storage), (None, None))
             return record
         return None
 
 
 def enter_mode_(mode: NewStorages[R]) -> bool:
-    """Enter a mode in this thread and return True; do nothing and return False if any mode is entered already.
-
-    Else the program, as it leaves its own mode, could take this one from the stack: torch pops the topmost mode.
-    """
+    """Enter a mode in this thread and return True; do nothing and return False if any mode is entered already."""
+    # The program, as it leaves its own mode, could take this one from the stack: torch pops the topmost mode.
     if _get_current_dispatch_mode_stack():
         return False
     mode.__enter__()  # type: ignore[no-untyped-call]
