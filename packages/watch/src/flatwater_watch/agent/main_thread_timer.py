@@ -39,8 +39,7 @@ def start_ticking(
         guard: runs each call; once it has ended, no call is made.
         on_tick: function that gets the ticks since its last call, and returns the number of ticks to its next call.
         wait: seconds until the first call.
-        tick_if_forbidden: called in place of `on_tick` in imports, in trace functions, and where a fork would hang;
-            returns the number of ticks to the next call.
+        tick_if_forbidden: called in place of `on_tick` in imports, in trace functions, and where a fork would hang.
     """
     request_lock, owner_pid, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     next_ticks, latest_call = 1, monotonic()

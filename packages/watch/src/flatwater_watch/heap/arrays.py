@@ -1,6 +1,11 @@
 """Bytes of arrays, tensors and autograd graphs, with each storage counted once, and no operation called.
 
-Neither numpy nor torch is imported: an object that gets here has brought its library along.
+A storage is the block of memory of a tensor; its views share it. An autograd graph has a node for each operation that
+made a tensor, and each node saves tensors for the backward pass.
+
+Attributes are read by descriptors of the libraries' own classes, `TensorBase.layout.__get__(tensor)`: a subclass of the
+program's may have replaced them by code of its own. Neither numpy nor torch is imported: an object that gets here has
+brought its library along.
 """
 
 import sys
@@ -95,7 +100,8 @@ def _filled_count(flat: Any, length: int) -> int:
     """
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
-    # By bisection, as the array may be long: the key is 0 for each filled place, and 1 for each place behind them.
+    # By bisection, as the array may be long. The key is 0 for each filled place, and 1 for each place behind them: the
+    # insertion point behind all zeros is their number.
     return bisect(range(length), 0, key=lambda index: int(flat[index] is None))
 
 
@@ -133,7 +139,7 @@ def _wraps_tensors(tensor: Any) -> bool:
 
 
 def claim_storages_(tensor: Any, walk: Walk) -> int:
-    """Return the bytes of a tensor's storages that no object seen earlier holds, and mark them as seen in `walk`.
+    """Return the bytes of a tensor's storages that the walk has not seen before, and mark them as seen.
 
     A sparse tensor has several storages.
     """
@@ -279,7 +285,7 @@ def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
 def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     """Open a whole autograd graph: the storages that it saves, and the objects that custom Functions keep on `ctx`.
 
-    The parameters at its ends do not belong to the graph.
+    Its length is its number of nodes. The parameters at its ends do not belong to the graph.
     """
     # Runs no code of the watched program.
     # Only `_raw_saved_*` is read, whose `data` is the tensor as it was saved. `_saved_*` would unpack it: run
@@ -288,26 +294,27 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     end_node = graph.end_node
     if end_node is None:
         return OPAQUE
-    size, count, parts, nodes = 0, 0, [], [end_node]
+    size, node_count, parts, nodes = 0, 0, [], [end_node]
     for node in nodes:  # `nodes` grows inside the loop: breadth-first
         if id(node) in walk.seen_ids or walk.opened_count >= walk.maximum_objects:  # seen before, or too many
             continue
         walk.seen_ids.add(id(node))
         walk.opened_count += 1
-        count += 1
+        node_count += 1
         size += NODE_BYTES
         tensors, objects = _saved_values(node)
         with torch._C.DisableTorchFunction():
             size += sum(SAVED_BYTES + claim_storages_(tensor, walk) for tensor in tensors)
         parts += objects
         nodes += _next_nodes(node)
-    walk.kept_alive += nodes  # torch makes their Python side on demand, and an id must not be used twice
-    return OpenedObject("graph", size, count, parts=parts)
+    walk.kept_alive += nodes  # torch makes their Python objects on demand, and an id must not be used twice
+    return OpenedObject("graph", size, node_count, parts=parts)
 
 
 def _next_nodes(node: Any) -> list[Any]:
     """Return the nodes of an autograd graph to which a node passes gradients on."""
-    return [next_node for next_node, _ in c_attribute(node, "next_functions") or () if next_node is not None]
+    edges = c_attribute(node, "next_functions") or ()  # pairs of a node, or None, and the number of its input
+    return [next_node for next_node, _ in edges if next_node is not None]
 
 
 def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:

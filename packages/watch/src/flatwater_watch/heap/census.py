@@ -3,6 +3,10 @@
 The heap is walked breadth-first from the roots, so that an object belongs to the shallowest container that reaches it.
 Big containers are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
 
+The walk has a row for each object, in the order in which it came to them, so that a container has a lower row than the
+objects that it holds. When it has ended, the bytes of each row are added to its holder's row, and then to the record of
+its path.
+
 A census of a million objects takes a second or more. So it can be taken in slices, while the program goes on:
 `begin_census` and `continue_census_`. `walk.py` describes the objects that it keeps alive meanwhile.
 """
@@ -185,7 +189,7 @@ def _pause_collector() -> Iterator[None]:
 
 
 def restore_collector() -> None:
-    """Turn the collector on again in a fork that was made while another thread took a census."""
+    """End the pause of the collector in a fork that was made while another thread took a census."""
     # In a fork: the thread of the census does not exist here, so its pause would never end.
     while _collector_was_enabled:
         if _collector_was_enabled.pop():
@@ -201,18 +205,14 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
         if not continue_walk_(progress.heap_walk, deadline):
             return None
         if progress.heap_walk.truncated and progress.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
-            # With fewer items of each container the walk gets further within its limit.
-            _break_cycles_(progress.heap_walk)
-            step = progress.heap_walk.step  # the program's present one, which new records get
-            progress.heap_walk = begin_walk(
-                progress.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=progress.maximum_objects
-            )
-            progress.heap_walk.step = step
+            _begin_again_with_fewer_items_(progress)
             return _continue_census_(progress, deadline)
         progress.walk_done = True
     heap_walk = progress.heap_walk
-    # Each goes on where the last slice ended. Paths come second: they take the bytes of whole subtrees.
-    if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):
+    # Both sums go on where the last slice ended, and the order matters: paths get the bytes of whole subtrees.
+    if not _sum_subtrees_(progress, heap_walk, deadline):
+        return None
+    if not _assign_to_paths_(progress, heap_walk, deadline):
         return None
     _add_sampling_figures_(heap_walk)
     holdings, containers = _list_holdings(heap_walk.records.values())
@@ -229,6 +229,14 @@ def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | N
     )
 
 
+def _begin_again_with_fewer_items_(progress: CensusInProgress) -> None:
+    """Begin the walk again with fewer sampled items of each container, so that it gets further within its limit."""
+    _break_cycles_(progress.heap_walk)
+    step = progress.heap_walk.step  # the program's present one, which new records get
+    progress.heap_walk = begin_walk(progress.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=progress.maximum_objects)
+    progress.heap_walk.step = step
+
+
 def _break_cycles_(heap_walk: HeapWalk) -> None:
     """Break the cycles between records, so that they are freed at once and without the collector."""
     for record in heap_walk.records.values():
@@ -236,7 +244,10 @@ def _break_cycles_(heap_walk: HeapWalk) -> None:
 
 
 def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
-    """Add the bytes of each row to its holder, from the leaves to the roots; return whether all rows are done."""
+    """Add the bytes of each row to its holder's, until the deadline (of `thread_seconds`); return whether all are done.
+
+    Afterwards the size of a row is that of its object with all below it.
+    """
     # A holder always has a lower row than its parts, so one pass from the end sums whole subtrees.
     sizes, holders, marks, samples = heap_walk.sizes, heap_walk.holders, heap_walk.marks, heap_walk.samples
     while progress.rows_added < len(sizes):
@@ -258,9 +269,10 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
 
 
 def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
-    """Add the bytes of each row to its path; return whether all rows are done.
+    """Add the bytes of each row to the record of its path, until the deadline; return whether all rows are done.
 
-    They are scaled up where only a sample of a container's items was read.
+    They are scaled up where only a sample of a container's items was read. Afterwards the column of weights has the
+    scale of each row instead.
     """
     # From the first row on: a holder has a lower row than its parts, and its scale counts for them too.
     sizes, holders, marks = heap_walk.sizes, heap_walk.holders, heap_walk.marks
@@ -269,7 +281,7 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
         end = min(len(sizes), progress.rows_assigned + ROWS_BETWEEN_CLOCKS)
         for row in range(progress.rows_assigned, end):
             holder, mark = holders[row], marks[row]
-            scale = 1.0 if holder < 0 else scales[holder]
+            scale = 1.0 if holder < 0 else scales[holder]  # below 0: a root
             if mark & SAMPLED:
                 scale *= heap_walk.samples[holder].scale
             scales[row] = scale
@@ -300,8 +312,10 @@ def _list_holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], d
     containers = dict[str, Any]()
     for record in records:  # in the order of the walk, so that a parent comes before what it holds
         container = strong_object(record.longest_container)
-        if container is not None and (record.parent is None or record.parent.path in holdings):
-            holdings[record.path], containers[record.path] = _make_holding(record), container
+        has_parent = record.parent is None or record.parent.path in holdings
+        if container is not None and has_parent:
+            holdings[record.path] = _make_holding(record)
+            containers[record.path] = container
     return holdings, containers
 
 
@@ -310,24 +324,24 @@ def _make_holding(record: PathRecord) -> Holding:
 
     The length of a linked structure is its number of links.
     """
-    count = max(record.weight, 1.0)  # at least 1, as it divides
-    length = record.length / count
+    container_count = max(record.weight, 1.0)  # at least 1, as it divides
+    mean_length = record.length / container_count
     # The standard error of the mean: by the variance of the lengths, which rounding may make negative.
-    variance = max(0.0, record.squared_length / count - length**2)
+    variance = max(0.0, record.squared_length / container_count - mean_length**2)
     length_error = sqrt(variance / max(1, record.opened_count))
     if record.chained_objects:  # a linked structure: its first object, and those below it
-        length = 1 + record.chained_objects / count
+        mean_length = 1 + record.chained_objects / container_count
         length_error = inf if record.opened_count > 1 else 0.0  # of several structures only the sum is known
     return Holding(
         path=record.path,
         parent=None if record.parent is None else record.parent.path,
         kind=record.kind,
-        length=round(length),
+        length=round(mean_length),
         capacity=record.capacity,
         bytes=round(record.bytes),
-        instances=round(count),
+        instances=round(container_count),
         step=record.step,
-        items=length * count,
+        items=mean_length * container_count,
         usual_bytes=record.usual_bytes,
         bytes_error=sqrt(record.bytes_variance),
         length_error=length_error,
@@ -376,7 +390,7 @@ class CensusTaker:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether a census may be taken only to measure: the last was quick, or cost a small share of the CPU since."""
+        """Whether a census that only measures may be taken: the last was quick, or a small share of the CPU time since."""
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
 
@@ -387,7 +401,10 @@ class CensusTaker:
 
     @property
     def is_earned_again(self) -> bool:
-        """Whether the last census is a small share of the time since: one more after a comparison in vain may begin."""
+        """Whether the last census took little of the time since, by the clock.
+
+        One more may begin then after a comparison of two censuses that explained nothing.
+        """
         return self.last_cpu_seconds <= MEASURING.maximum_time_share * (monotonic() - self._time_at_last)
 
     @property
@@ -398,9 +415,10 @@ class CensusTaker:
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
     def advance_census_(self) -> Census | None:
-        """Take this step's slice of the census under way, or of a new one; report a complete census, and return it.
+        """Take this step's slice of the census under way, or of a new one; return the census if that completes it.
 
-        None while it is not complete, or if this step has no time for a slice.
+        A complete census is given to the callback first. None is returned until then, and if this step has no time for
+        a slice.
         """
         if self.slice_seconds <= 0:
             return None

@@ -1,5 +1,9 @@
 """Openers: for each class, how the walk reads an object's size and named children; no code of the program is called.
 
+An opener is a function that gets an object and the walk, and returns an `OpenedObject`. Children have the names that
+paths get: `.name` for an attribute, `['name']` for an entry of a small dict, `[*]` for any item, `[key]` for any key,
+and `.<word>` for an object that no attribute names.
+
 Containers are read through the methods of their builtin type, instances through the descriptors of their `__dict__` and
 slots, closures cell by cell. Classes of libraries are known by module and name, so none is imported.
 """
@@ -88,9 +92,9 @@ def is_short_atom(obj: Any) -> bool:
 
 
 def open_object(obj: Any, walk: Walk) -> OpenedObject:
-    """Open one object, by the opener of its type, which is kept for the walk.
+    """Return the size and children of one object, by the opener of its type, which is kept for the walk.
 
-    An object that cannot be read is counted as unread, and the walk goes on.
+    An object that cannot be read is counted in `walk.unread_by_class`, and has no children.
     """
     # Runs no code of the watched program.
     kind = type(obj)
@@ -100,21 +104,20 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
         if opener is None:
             opener = walk.openers[id(kind)] = _find_opener(kind)
         opened_object = opener(obj, walk)
-        return (
-            _with_required_items(opened_object, obj, walk)
-            if walk.must_open_ids and opened_object.sampled
-            else opened_object
-        )
+        if walk.must_open_ids and opened_object.sampled:
+            opened_object = _with_required_items(opened_object, obj, walk)
     except Exception as error:  # any error: the object is foreign
         if is_program_fault(error):  # not the object's: a signal's handler has raised it, for example
             raise
         walk.unread_by_class[f"{class_name(kind)} ({class_name(type(error))})"] += 1
         return OPAQUE
+    else:
+        return opened_object
 
 
 def _with_required_items(opened_object: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
-    """Return an opened container with those of its items that `walk.must_open_ids` requires, sampled or not."""
-    # Of a library's container those of its inner list or dict, which is no item itself.
+    """Return an opened container, with each of its items that is in `walk.must_open_ids` as a child."""
+    # A library's container, such as a queue, has its items in an inner list or dict.
     items = gc.get_referents(inner_container(container))
     if walk.must_open_ids.isdisjoint(map(id, items)):
         return opened_object
@@ -123,7 +126,11 @@ def _with_required_items(opened_object: OpenedObject, container: Any, walk: Walk
 
 
 def _find_opener(kind: type) -> Opener:
-    """Return the opener of the first class in the method resolution order that has one; a subclass adds attributes."""
+    """Return the opener of a class: that of the first class in its method resolution order which has one.
+
+    Instances of a subclass may have attributes as well, which are read too. A class without any is opened as an
+    instance of a class written in Python, or in C.
+    """
     if issubclass(kind, types.ModuleType):
         return open_module
     if kind is not Graph and is_opaque_class(kind):  # `Graph` is the watch's own, and all its other classes are opaque
@@ -134,18 +141,18 @@ def _find_opener(kind: type) -> Opener:
             # The only openers that are partials are those of `_open_container`, which reads all attributes.
             reads_attributes = opener in _OPENERS_WITH_ATTRIBUTES or type(opener) is partial
             return opener if kind is owner or reads_attributes else _with_attributes(opener, kind)
-    return instance_opener(kind) or foreign_opener(kind)  # written in Python, or in C
+    return instance_opener(kind) or foreign_opener(kind)
 
 
 def _library_opener(kind: type) -> Opener | None:
     """Return the opener of a library's class; None for other classes, and for a class that only claims its name."""
-    spec = CONTAINERS.get(full_name(kind))
+    spec = CONTAINERS.get(full_name(kind))  # the attributes with its items, if it is a container
     opener = _LIBRARY_OPENERS.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
     return opener if opener is not None and is_genuine(kind) else None
 
 
 def _with_attributes(opener: Opener, kind: type) -> Opener:
-    """Extend the opener of a known class for a subclass, which has attributes besides the items."""
+    """Return an opener for a subclass: that of its known base class, and the attributes of the instance besides."""
     read_attributes = attribute_reader(kind)
 
     def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:
@@ -160,6 +167,7 @@ def _open_opaque(_obj: object, _walk: Walk) -> OpenedObject:
 
 
 def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
+    """Open a text or bytes, which may be of a subclass of the program's."""
     builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
     return OpenedObject("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
@@ -230,7 +238,10 @@ def _is_name(key: str) -> bool:
 
 
 def _sample_entries(mapping: dict[Any, Any], count: int, maximum: int) -> list[tuple[Any, Any]]:
-    """Return all entries of a small dict, else at most `maximum`: evenly spaced, or at both ends of a huge one."""
+    """Return all `count` entries of a small dict, else at most `maximum`: evenly spaced, or at both ends of a huge one.
+
+    An entry is a pair of key and value.
+    """
     # Called by `read_stable`: C code alone, as another thread may change the dict between two Python instructions.
     if count <= max(maximum, MAXIMUM_NAMED_KEYS):
         return list(dict.items(mapping))
@@ -243,21 +254,23 @@ def _sample_entries(mapping: dict[Any, Any], count: int, maximum: int) -> list[t
 def _open_class(cls: type, walk: Walk) -> OpenedObject:
     """Open a class of the user's, or a class made at run time; other classes of libraries are not entered.
 
-    A library writes fields, schemas and validators into each class that it makes at run time.
+    Its children are its attributes without special ones, such as `__module__`. Of a class made at run time special
+    attributes with data count too: a library writes fields, schemas and validators into it.
     """
     made_at_run_time = _is_missing_from_module(cls)
     if not walk.is_user_class(cls) and not made_at_run_time:
         return OPAQUE
     entries = named_entries(class_dict(cls))
-    parts = [
-        (f".{name}", value)
-        for name, value in entries
-        if not name.startswith("__") or (made_at_run_time and _is_class_data(value))
-    ]
+    parts = []
+    for name, value in entries:
+        is_special = name.startswith("__")
+        if not is_special or (made_at_run_time and _is_class_data(value)):
+            parts.append((f".{name}", value))
     # Its namespace is the dict that the collector sees: `__dict__` is a proxy, without the bytes.
     namespace_bytes = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
     # Special methods are no parts, so their bytes count with the class.
     special_bytes = sum(function_size(value, walk) for name, value in entries if name.startswith("__"))
+    # Once: the walk may come to a class both as an object and as the class of an instance.
     size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + namespace_bytes + special_bytes)
     return OpenedObject("class", size, len(parts), parts)
 
@@ -271,16 +284,22 @@ def _is_missing_from_module(cls: type) -> bool:
 
 
 def _is_class_data(value: object) -> bool:
-    """Return whether a special attribute of a class is data, not a function or a descriptor, which each class has."""
+    """Return whether an attribute of a class is data: a builtin container, or an object of no builtin class.
+
+    Functions and descriptors, which each class has, are of builtin classes.
+    """
     kind = type(value)
     # By identity: a set would hash the class, and a metaclass of the program may have a hash of its own.
-    is_container = any(kind is plain for plain in (dict, list, tuple, set))
+    is_container = any(kind is container for container in (dict, list, tuple, set))
     module, _ = full_name(kind)
     return is_container or module not in {"builtins", "types"}
 
 
 def _open_container(container: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:
-    """Open a library's container: the builtin container in which it keeps its items, and its other attributes."""
+    """Open a library's container, such as a queue: the list, deque, dict or set with its items, and other attributes.
+
+    `spec` names the attributes with the items and the bound.
+    """
     fields = attribute_reader(type(container))(container)
     attributes = dict(fields)  # by name with a dot, as in paths: `.queue`
     if f".{spec.items}" not in attributes:  # a subclass may keep its items in another attribute
@@ -308,6 +327,7 @@ def _open_context_variable(variable: ContextVar[Any], walk: Walk) -> OpenedObjec
 
 
 def _task_contexts(walk: Walk) -> dict[int, Context]:
+    """Return the contexts of all tasks by their ids, which the walk keeps until the end of its slice."""
     if walk.contexts is None:
         walk.contexts = {id(context): context for context in known_contexts()}
     return walk.contexts
@@ -344,10 +364,11 @@ def _open_torch_module(module: Any, _walk: Walk) -> OpenedObject:
 def _open_polars_table(table: Any, _walk: Walk) -> OpenedObject:
     """Open a polars frame or series: the bytes and rows of its columns, which lie outside of Python."""
     attributes = instance_dict(table)
-    columns = attributes.get("_df", attributes.get("_s"))  # of a frame, or of a series
-    methods = class_dict(type(columns))  # of the Rust object: the methods of `table` are Python code
-    length_method = methods["height" if "_df" in attributes else "len"]
-    return OpenedObject("array", methods["estimated_size"](columns), length_method(columns))
+    is_frame = "_df" in attributes
+    rust_object = attributes.get("_df", attributes.get("_s"))  # of a frame, or of a series
+    methods = class_dict(type(rust_object))  # the methods of `table` itself are Python code
+    length_method = methods["height" if is_frame else "len"]
+    return OpenedObject("array", methods["estimated_size"](rust_object), length_method(rust_object))
 
 
 _Opener = Callable[..., OpenedObject]

@@ -80,7 +80,7 @@ def inner_container(container: Any) -> Any:
     # Runs no code of the watched program.
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))
-        # Genuine: the class that the library's module has; the program may have another of this name.
+        # The program may have another class of this name, which is not the library's.
         if spec is not None and is_genuine(owner):
             attributes = dict(attribute_reader(type(container))(container))  # by name with a dot: `.queue`
             return attributes.get(f".{spec.items}", container)
@@ -100,12 +100,13 @@ def queued_items(queue: Any) -> list[Any]:
     referents.pop()  # the class
     if sys.version_info < (3, 13):
         referents = list(referents.pop())
-    del referents[: max(0, len(referents) - count)]  # in place: one more copy would be as long as the queue
+    # The last `count` objects are the items. In place, as one more copy would be as long as the queue.
+    del referents[: max(0, len(referents) - count)]
     return referents
 
 
 def is_genuine(kind: type) -> bool:
-    """Return whether a class is the object that its module has under the class's name."""
+    """Return whether a class is the one that its module has under its name: not another class that claims this name."""
     module, name = full_name(kind)
     space = module_namespace(module)
     return space is not None and space.get(name) is kind

@@ -35,14 +35,16 @@ def open_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
         size += claim_bytes(walk, id(cell), object.__sizeof__(cell) + GC_BYTES)  # functions made together share a cell
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
     parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
-    # The collector shows the dict of its attributes only if there is one: `function.__dict__` would make it. The other
-    # dicts are the globals and the builtins, which have `__build_class__`.
+    # The collector shows the dict of its attributes only if there is one: `function.__dict__` would make it.
     for referent in gc.get_referents(function):
         if type(referent) is tuple:  # cells, defaults, annotations
             size += claim_bytes(walk, id(referent), tuple.__sizeof__(referent) + GC_BYTES)
-        elif type(referent) is dict and referent is not function.__globals__ and "__build_class__" not in referent:
-            size += dict.__sizeof__(referent) + GC_BYTES
-            parts += [(f".<attribute of {name}>.{key}", value) for key, value in named_entries(referent)]
+        elif type(referent) is dict:
+            # The other dicts are the globals and the builtins, which have `__build_class__`.
+            is_shared = referent is function.__globals__ or "__build_class__" in referent
+            if not is_shared:
+                size += dict.__sizeof__(referent) + GC_BYTES
+                parts += [(f".<attribute of {name}>.{key}", value) for key, value in named_entries(referent)]
     return OpenedObject("closure", size, len(parts), parts=parts)
 
 
@@ -70,8 +72,10 @@ def open_code(code: types.CodeType, walk: Walk) -> OpenedObject:
 
 def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
     """Open a traceback: its frame, and the next traceback further in."""
+    parts: list[Named] = [(".<traceback>", trace.tb_frame)]
     inner = trace.tb_next
-    parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
+    if inner is not None:
+        parts.append((".<next>", inner))
     return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
@@ -115,7 +119,10 @@ Cache: Any = type(lru_cache(lambda: None))
 
 
 def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
-    """Open an `lru_cache`: its function, its keys and its results, or a sample of them if they are many."""
+    """Open an `lru_cache`: its function, its keys and its results, or a sample of them if they are many.
+
+    The wrapper is the object that `lru_cache` puts in place of the function.
+    """
     # Runs no code of the watched program.
     # No attribute leads to the keys and results: they are among the objects that the collector sees.
     count = result_count(wrapper)
@@ -168,7 +175,7 @@ def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
 
 
 def _slice_results(wrapper: object, table: dict[Any, Any] | None, item_slice: slice) -> list[tuple[Any, Any]]:
-    """Return a slice of a cache's pairs of key and result, which are in order from the oldest; none without a table."""
+    """Return a slice of the pairs of key and result of a cache, the oldest being pair 0; none without a table."""
     # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
@@ -189,7 +196,9 @@ def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> 
 
 def _is_linked(table: dict[Any, Any]) -> bool:
     """Return whether a cache's dict is that of a bounded cache, whose values are links with a key and a result each."""
-    return full_name(type(next(iter(table.values()), None)))[1] == "_lru_list_elem"
+    first_value = next(iter(table.values()), None)
+    _, class_of_value = full_name(type(first_value))
+    return class_of_value == "_lru_list_elem"
 
 
 def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
@@ -197,15 +206,17 @@ def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, A
     # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
     # the table. Without the classes the keys and results alternate.
     link_class = type(next(iter(table.values())))
-    members = gc.get_referents(wrapper)
-    table_index = next(i for i, member in enumerate(members) if member is table)
-    flat = [member for member in members[:table_index] if member is not link_class and member is not type(wrapper)]
-    return list(zip(flat[::2], flat[1::2], strict=False))
+    referents_of_cache = gc.get_referents(wrapper)
+    table_index = next(i for i, referent in enumerate(referents_of_cache) if referent is table)
+    before_table = referents_of_cache[:table_index]
+    alternating = [each for each in before_table if each is not link_class and each is not type(wrapper)]
+    keys, results = alternating[::2], alternating[1::2]
+    return list(zip(keys, results, strict=False))
 
 
 def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """Open an exception: its arguments, cause and context, and every frame that it has passed."""
-    # Runs no code of the watched program: a subclass may replace the attributes of the base class, which are read here.
+    # Runs no code of the watched program: by the base class's own descriptors, as a subclass may define these names.
     getters = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
     parts += [(f".<{name}>", getters[f"__{name}__"].__get__(error)) for name in ("cause", "context")]

@@ -1,5 +1,8 @@
 """Attributes of instances, read by the descriptors of their classes: no property and no `__getattr__` runs.
 
+A descriptor is the object in a class by which its instances' `__dict__` or a slot is read. Classes written in C may
+hold objects that no attribute shows; the garbage collector shows them, as referents, without names.
+
 All of it runs in somebody's heap: no code of the program is called, and no object of it is kept.
 """
 
@@ -144,7 +147,10 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
 
 
 def _used_attributes(kind: type) -> list[str]:
-    """Return the attribute names that a class's functions use, `__init__`'s first, without those of descriptors."""
+    """Return names that the attributes of a class's instances may have: those in the code of its functions.
+
+    Those in `__init__` come first. Names of descriptors, such as methods and properties, are left out.
+    """
     spaces = [class_dict(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")  # False sorts before True
@@ -188,7 +194,8 @@ def _read_without_making_dict(obj: Any, kind: type, names: list[str]) -> list[tu
 
 def _may_hide_referents(kind: type) -> bool:
     """Return whether instances may hold objects that their attributes do not show: C fields, or hidden attributes."""
-    return any(made_in_c(owner) or _hides_attributes(class_dict(owner)) for owner in mro(kind) if owner is not object)
+    owners = [owner for owner in mro(kind) if owner is not object]
+    return any(made_in_c(owner) or _hides_attributes(class_dict(owner)) for owner in owners)
 
 
 def _is_dict_descriptor(value: object) -> bool:
@@ -205,7 +212,7 @@ def _hides_attributes(class_namespace: Mapping[str, Any]) -> bool:
     if "__dict__" in class_namespace and not _is_dict_descriptor(class_namespace["__dict__"]):
         return True
     slots = class_namespace.get("__slots__", ())
-    names = (slots,) if type(slots) is str else slots
+    names = (slots,) if type(slots) is str else slots  # a text is the name of one slot
     # `__slots__` may be any iterable, such as an iterator that is used up by now: its names are not known.
     if type(names) is not tuple and type(names) is not list:
         return True
@@ -221,39 +228,42 @@ def instance_opener(kind: type) -> Opener | None:
     Instances of a class that extends a class of C may hold objects that no attribute shows: the collector shows them.
     """
     # Runs no code of the watched program.
-    bases = [owner for owner in mro(kind) if owner is not object]
-    # Without a dict and without slots there are no attributes to read by name.
-    if not any("__dict__" in class_dict(owner) or "__slots__" in class_dict(owner) for owner in bases):
+    owners = [owner for owner in mro(kind) if owner is not object]  # the class itself, and its base classes
+    has_dict = any("__dict__" in class_dict(owner) for owner in owners)
+    has_slots = any("__slots__" in class_dict(owner) for owner in owners)
+    if not has_dict and not has_slots:  # there are no attributes to read by name
         return None
     read_attributes, read_size = attribute_reader(kind), size_reader(kind)
-    kind_name = next((_KIND_BY_CLASS[name] for name in map(full_name, bases) if name in _KIND_BY_CLASS), "object")
-    may_hide = _may_hide_referents(kind)
-    has_dict = any("__dict__" in class_dict(owner) for owner in bases)
+    kind_name = next((_KIND_BY_CLASS[name] for name in map(full_name, owners) if name in _KIND_BY_CLASS), "object")
+    may_hide_referents = _may_hide_referents(kind)
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:
         """Open an instance: its attributes, hidden referents, and once a walk its class, if that is the user's."""
         parts = read_attributes(obj)
-        count = len(parts)
-        if may_hide:
+        attribute_count = len(parts)
+        if may_hide_referents:
             parts += _referents(obj)
         if id(kind) not in walk.seen_ids and walk.is_user_class(kind):
-            # Its bytes count as claimed: a sampled instance stands for others, which share the class.
+            # Claimed here with 0 bytes: a sampled instance stands for others, which share the class.
             claim_bytes(walk, id(kind), 0)
             parts.append((".<class>", kind))
-        size = read_size(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
+        size = read_size(obj) + (_DICT_BYTES + _ENTRY_BYTES * attribute_count if has_dict else 0)
         if kind_name == "thread" and is_running(obj):
             size += THREAD_BYTES
         if walk.child_bytes:
             size += _claim_child_bytes_(parts, walk)
-        if may_hide and _is_buffer(size, count):
+        if may_hide_referents and _is_buffer(size, attribute_count):
             return OpenedObject("bytes", size, size, parts)
-        return OpenedObject(kind_name, size, count, parts)
+        return OpenedObject(kind_name, size, attribute_count, parts)
 
     return open_instance
 
 
 def _claim_child_bytes_(attributes: Iterable[Named], walk: Walk) -> int:
-    """Return the private bytes of the child process whose id is among the attributes, once for each process; else 0."""
+    """Return the private bytes of the child process whose id is among the attributes; 0 if they count already.
+
+    An object that stands for a child process, such as a `Popen`, holds its memory.
+    """
     pids = (value for name, value in attributes if name in _PID_NAMES and type(value) is int)
     return sum(walk.child_bytes.pop(pid, 0) for pid in pids)
 
@@ -335,8 +345,9 @@ def _may_export_buffer(kind: type) -> bool:
     """Return whether instances may export a buffer, and do so by C code alone."""
     if kind is memoryview:  # its buffer is another object's, which counts the bytes
         return False
-    # A method that C code defines is a slot wrapper (WrapperDescriptorType).
+    # The methods of the class and of its bases by which a buffer is asked for; None where a class defines none.
     methods = (class_dict(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
+    # A method that C code defines is a slot wrapper (WrapperDescriptorType).
     return all(method is None or type(method) is types.WrapperDescriptorType for method in methods)
 
 

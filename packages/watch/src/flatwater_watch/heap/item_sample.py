@@ -1,6 +1,7 @@
 """A sample of a big container's items, and the estimates that it gives for all items.
 
-A row is the number of an object in the walk's list of objects.
+An item may have several parts, as an entry of a dict has a key and a value. A row is the number of an object in the
+walk's list of objects; a part that the walk opens has one, and a number or a short text has none.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class ItemSample:
     """Factor from the bytes of the sample to those of all items."""
 
     def add(self, item: int, size: float) -> None:
-        """Add the bytes of an item, or of a part of one."""
+        """Add the bytes of a part to the sampled item with a number, from 0."""
         self.item_bytes[item] += size
         self.largest_part = max(self.largest_part, size)
 
@@ -46,7 +47,10 @@ class ItemSample:
 
     @property
     def usual_bytes(self) -> float:
-        """Estimated bytes of all items if none is as large as the largest: a base that many views share is in one."""
+        """Estimated bytes of all items, by those of the sample without the largest.
+
+        The largest may be an exception, as a base that many views share counts with one of them.
+        """
         return (sum(self.item_bytes) - self.largest_part) / max(1, self.sampled_count - 1) * self.item_count
 
     @property
@@ -60,7 +64,14 @@ class ItemSample:
 
 
 def estimate_bytes(total: float, maximum: float, measured_count: int, item_count: int) -> float:
-    """Estimate the bytes of all items from those of the measured items."""
+    """Estimate the bytes of all items of a container from those of some.
+
+    Args:
+        total: bytes of all measured items together.
+        maximum: bytes of the largest of them.
+        measured_count: number of measured items.
+        item_count: number of all items.
+    """
     if measured_count < 2:  # noqa: PLR2004  one item stands for itself
         return total
     other_mean = (total - maximum) / (measured_count - 1)

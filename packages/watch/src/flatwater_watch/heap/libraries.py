@@ -1,9 +1,13 @@
 """The search in the whole heap, libraries included, for containers that became longer, and for their named holders.
 
-A census of all that libraries hold would open hundreds of thousands of objects. So the collector is asked for the
-containers that it knows, and only their lengths are kept. Later the search climbs from longer containers, through the
-objects that refer to them, to an object with a name: a global of a module, an attribute of a class, a function, a
+A census of all that libraries hold would open hundreds of thousands of objects. So the garbage collector is asked for
+the containers that it knows, and only their lengths are kept. Later the search climbs from longer containers, through
+the objects that refer to them, to an object with a name: a global of a module, an attribute of a class, a function, a
 generator or a coroutine. These have a name, whichever registry of the interpreter, or of C code, holds them.
+
+Two kinds of objects are missing in `gc.get_objects`: frozen ones, which `gc.freeze` has set aside, and untracked ones,
+such as dicts of numbers, which cannot be part of a cycle. Both are found in the objects that refer to them. A namespace
+(or space) is the dict of a module's globals or of a class's attributes.
 """
 
 import gc
@@ -113,7 +117,8 @@ class HeapPrice:
     def update_and_check_(self, seconds: float) -> bool:
         """Return whether `heap_lengths` takes at most `seconds` of CPU time.
 
-        The objects are counted anew, unless the seconds are too few by the last count, or for counting itself.
+        Counting takes long itself: the objects are counted anew only if the seconds suffice for that, and by the last
+        count also for `heap_lengths`.
         """
         # The allocator knows its number of blocks without counting.
         if seconds >= max(self._needed_seconds, COUNT_BLOCK_SECONDS * sys.getallocatedblocks()):
@@ -133,7 +138,7 @@ def heap_lengths() -> ContainerLengths:
 def frozen_objects() -> list[Any]:
     """Return the objects that `gc.freeze`, which servers call before a fork, has taken from `gc.get_objects`.
 
-    They are those that modules reach without passing through functions; empty if nothing is frozen.
+    Only those are found that modules reach without passing through functions; none if nothing is frozen.
     """
     # Runs no code of the watched program.
     if not gc.get_freeze_count():
@@ -153,8 +158,8 @@ def frozen_objects() -> list[Any]:
 
 
 def all_referrers(objects: list[Any], frozen: list[Any]) -> list[Any]:
-    """Return the objects that refer to any of `objects`, those of `frozen` included."""
-    # Runs no code of the watched program. The collector alone would leave frozen objects out.
+    """Return the objects that refer to any of `objects`: those that the collector lists, and those of `frozen`."""
+    # Runs no code of the watched program.
     ids = set(map(id, objects))
     return gc.get_referrers(*objects) + [obj for obj in frozen if not ids.isdisjoint(map(id, gc.get_referents(obj)))]
 
@@ -173,23 +178,23 @@ def grown_holders(
     """
     # Runs no code of the watched program.
     frozen = frozen_objects()
-    # Reversed, so that a module with two names gets the first.
-    spaces = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
-    item_gains = _largest_gains(earlier_lengths, frozen, known_ids, spaces)
+    # Names of namespaces by id. Modules come reversed, so that a module with two names gets the first.
+    namespace_names = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
+    item_gains = _largest_gains(earlier_lengths, frozen, known_ids, namespace_names)
     byte_gains = [(gain * _mean_item_bytes(container), container) for gain, container in item_gains]
     byte_gains.sort(key=_gain, reverse=True)
     is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
     containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_enough else []
-    weights = list(map(_gain, byte_gains[:MAXIMUM_CLIMBED]))
+    gained_bytes = list(map(_gain, byte_gains[:MAXIMUM_CLIMBED]))
     # Findings explain growth from this share on: the holders of the rest need not be found.
-    spare_bytes = (1 - OWNING.explained_share) * min(sum(weights), missing_bytes)
+    spare_bytes = (1 - OWNING.explained_share) * min(sum(gained_bytes), missing_bytes)
     # These lists would be among the objects that refer to the containers.
     item_gains.clear()
     byte_gains.clear()
     if not containers:
         return GrownHolders({}, frozenset())
     named_holders = _find_named_holders(
-        containers, weights, spaces, user_modules(roots), frozen, spare_bytes=spare_bytes
+        containers, gained_bytes, namespace_names, user_modules(roots), frozen, spare_bytes=spare_bytes
     )
     program_holders = {  # without those in Flatwater's own packages
         path: holder for path, holder in named_holders.holders.items() if path.partition(".")[0] not in _OWN
@@ -198,26 +203,26 @@ def grown_holders(
 
 
 def _largest_gains(
-    earlier_lengths: ContainerLengths, frozen: list[Any], known_ids: Collection[int], spaces: Mapping[int, str]
+    earlier_lengths: ContainerLengths, frozen: list[Any], known_ids: Collection[int], namespace_ids: Collection[int]
 ) -> list[tuple[int, Any]]:
     """Return the `MAXIMUM_WEIGHED` containers that gained most items, as pairs of gain and container, largest first.
 
-    Containers of `known_ids` and namespaces, whose ids are in `spaces`, are left out.
+    Containers that a census knows and namespaces, both given by their ids, are left out.
     """
     gains: list[tuple[int, Any]] = []
     for container, count in _containers_with_counts(frozen):
-        length = earlier_lengths.length(id(container))
-        if count > length and id(container) not in known_ids and id(container) not in spaces:
+        earlier_count = earlier_lengths.length(id(container))
+        if count > earlier_count and id(container) not in known_ids and id(container) not in namespace_ids:
             # A short container that was not there is mostly a part of a new object: it counts like one item.
-            is_new_and_short = length == 0 and count < MINIMUM_ITEMS_OF_MANY
-            gains.append((1 if is_new_and_short else count - length, container))
+            is_new_and_short = earlier_count == 0 and count < MINIMUM_ITEMS_OF_MANY
+            gains.append((1 if is_new_and_short else count - earlier_count, container))
     gains.sort(key=_gain, reverse=True)
     del gains[MAXIMUM_WEIGHED:]
     return gains
 
 
-def _gain(entry: tuple[int, Any]) -> int:
-    return entry[0]
+def _gain(gain_and_container: tuple[int, Any]) -> int:
+    return gain_and_container[0]
 
 
 def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
@@ -225,8 +230,8 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
     objects = gc.get_objects()
     objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
-    # By the id of a class: None for a class to be skipped, `_no_items` for a class written in Python, whose instances
-    # are read for the containers that they hold.
+    # A function for each class, by the id of the class, that counts the items of an instance: None for a class to be
+    # skipped, `_no_items` for a class written in Python, whose instances are read for the containers that they hold.
     counters: dict[int, Callable[[Any], int] | None] = {}
     reads_left: dict[int, int] = {}  # instances of a class that may still be read, by its id
     holders: list[Any] = list(_module_spaces().values())  # objects to be read for untracked containers
@@ -236,7 +241,7 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
         counter = find_counter(kind_id, _new_class)
         if counter is None:
             continue
-        if counter is _new_class:
+        if counter is _new_class:  # the first object of its class: choose the class's counter
             kind = type(obj)
             counter = counters[kind_id] = item_counter(kind) or (None if made_in_c(kind) else _no_items)
             reads_left[kind_id] = READ_INSTANCES if counter is _no_items else MAXIMUM_READ
@@ -254,7 +259,7 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
 
 
 def _untracked_containers(holders: list[Any], minimum: int) -> Iterator[tuple[Any, int]]:
-    """Yield the containers with `minimum` items or more that the collector does not list, each with its length.
+    """Yield the dicts and buffers with `minimum` items or more that the collector does not list, each with its length.
 
     Buffers, and dicts without a container in them, are found only in the objects that hold them.
     """
@@ -284,7 +289,8 @@ def _module_spaces() -> dict[str, dict[str, Any]]:
 def _mean_item_bytes(container: Any) -> int:
     """Estimate the mean bytes of a container's item, with the objects below it, from its newest items.
 
-    A few children stand for all of a large object; an object that several items share counts once.
+    A few children stand for all of a large object; an object that several items share counts once. A container without
+    objects as items, such as a buffer, has 1 byte for each.
     """
     items = read_stable(_newest_items, container)
     seen_ids, size = set[int](), 0.0
@@ -302,7 +308,7 @@ def _mean_item_bytes(container: Any) -> int:
             children = gc.get_referents(obj)
             sample = children[evenly_spaced_slice(len(children), WEIGHED_CHILDREN)]
             weighted_objects += [(child, weight * len(children) / len(sample)) for child in sample]
-    return round(size) // len(items) if items else 1  # 1: empty, or a buffer, whose items are no objects
+    return round(size) // len(items) if items else 1
 
 
 def _newest_items(container: Any) -> list[Any]:
@@ -324,7 +330,7 @@ def _newest_items(container: Any) -> list[Any]:
 
 def _find_named_holders(
     containers: list[Any],
-    weights: Sequence[int],
+    gained_bytes: Sequence[int],
     namespace_names: Mapping[int, str],
     user_names: Collection[str],
     frozen: list[Any],
@@ -333,11 +339,12 @@ def _find_named_holders(
 ) -> GrownHolders:
     """Climb from containers, heaviest first, through the objects that refer to them, until most have a named holder.
 
-    The climb ends when the others have at most `spare_bytes`, and after `MAXIMUM_PASSES` passes.
+    A container is meant by its index in `containers`, which has the heaviest first; `gained_bytes` is in this order.
+    The climb ends when those without a named holder have at most `spare_bytes`, and after `MAXIMUM_PASSES` passes.
     """
     holders, unnamed_indexes = dict[str, Any](), set(range(len(containers)))
     passed_by_id = {id(container): container for container in containers}
-    # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
+    # The containers that lie below each object passed, by the object's id.
     lower_indexes = {id(container): {index} for index, container in enumerate(containers)}
     waiting_objects = containers  # in order of the heaviest container, without a holder yet, that lies below each
     for _ in _climbing_passes():
@@ -352,7 +359,7 @@ def _find_named_holders(
             indexes = set[int]().union(*(lower_indexes[child_id] for child_id in child_ids))
             is_new = id(referrer) not in lower_indexes
             found_holders = _find_holder_paths(referrer, namespace_names, user_names, child_ids) if is_new else None
-            if found_holders is not None:
+            if found_holders is not None:  # the referrer has a name: the climb ends here
                 holders |= found_holders
                 unnamed_indexes -= indexes
             elif not indexes <= lower_indexes.get(id(referrer), set()):  # else passed before, from these containers
@@ -361,7 +368,8 @@ def _find_named_holders(
                 waiting_objects.append(referrer)
         waiting_objects = [obj for obj in waiting_objects if not unnamed_indexes.isdisjoint(lower_indexes[id(obj)])]
         waiting_objects.sort(key=lambda obj: min(lower_indexes[id(obj)] & unnamed_indexes))
-        if not waiting_objects or sum(weights[index] for index in unnamed_indexes) <= spare_bytes:
+        unnamed_bytes = sum(gained_bytes[index] for index in unnamed_indexes)
+        if not waiting_objects or unnamed_bytes <= spare_bytes:
             break
     return GrownHolders(holders, frozenset(passed_by_id))
 
@@ -375,25 +383,29 @@ def _climbing_passes() -> Iterator[int]:
 def _find_holder_paths(
     holder: Any, namespace_names: Mapping[int, str], user_names: Collection[str], child_ids: Collection[int]
 ) -> dict[str, Any] | None:
-    """Return holders by path: values of a namespace, or a weak reference to a function or generator.
+    """Return the holders that an object gives a path to, by path; None if it has no name, so that the climb goes on.
 
-    Of a namespace only values among `child_ids` are holders. The dict is empty for a user's module: the search ends
-    here, as the census begins at it anyway. None says that the object has no path, so that the search goes on above it.
+    A namespace gives paths to its values, of which those among `child_ids` are returned; a function or generator has a
+    path itself, and a weak reference to it is returned. A user's module gives none: the census begins at it anyway.
     """
     name = namespace_names.get(id(holder))
+    if name in user_names:
+        return {}
     if name is not None:
-        return {} if name in user_names else _named_values(name, named_entries(holder), child_ids)
+        return _named_values(name, named_entries(holder), child_ids)
     path = _code_path(holder)
     return None if path is None else {path: OwnWeakref(holder)}
 
 
 def _class_spaces(frozen: list[Any]) -> dict[int, str]:
-    """Return the full names of all classes, those of `frozen` included, by the id of their namespaces."""
+    """Return the full name of each class, those of `frozen` included, by the id of its namespace."""
     # No `[*gc.get_objects(), ...]`: that list is among the objects, and would hold itself until a collection.
     classes = [obj for objects in (gc.get_objects(), frozen) for obj in objects if issubclass(type(obj), type)]
-    return {
-        id(space): ".".join(full_name(cls)) for cls in classes for space in gc.get_referents(cls) if type(space) is dict
-    }
+    names = dict[int, str]()
+    for cls in classes:
+        spaces = [referent for referent in gc.get_referents(cls) if type(referent) is dict]
+        names.update((id(space), ".".join(full_name(cls))) for space in spaces)
+    return names
 
 
 def _named_values(prefix: str, entries: list[tuple[str, Any]], wanted_ids: Collection[int]) -> dict[str, Any]:
@@ -404,17 +416,20 @@ def _named_values(prefix: str, entries: list[tuple[str, Any]], wanted_ids: Colle
 
 
 def _code_path(holder: Any) -> str | None:
-    """Return the path of a function, a generator or a coroutine: module and qualified name; None for other objects."""
+    """Return the path of a function, a generator or a coroutine, such as `module.Class.method`; None for other objects.
+
+    A generator or coroutine that has ended has none.
+    """
     kind = type(holder)
     if kind is types.FunctionType:
-        code, names = holder.__code__, holder.__globals__
+        code, module_globals = holder.__code__, holder.__globals__
     else:
         prefix = _FRAME_PREFIXES.get(id(kind))
         frame = None if prefix is None else getattr(holder, f"{prefix}_frame")
         if frame is None:
             return None
-        code, names = frame.f_code, frame.f_globals
-    return f"{plain_text(namespace_value(names, '__name__'), '<module>')}.{function_name(code)}"
+        code, module_globals = frame.f_code, frame.f_globals
+    return f"{plain_text(namespace_value(module_globals, '__name__'), '<module>')}.{function_name(code)}"
 
 
 _FRAME_PREFIXES = {

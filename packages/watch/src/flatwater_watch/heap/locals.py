@@ -34,7 +34,7 @@ class _FrameObject(ctypes.Structure):
 
 
 def frame_locals(frame: FrameType) -> dict[str, Any]:
-    """Return the local variables of a function's frame, and leave the dict of its `locals()` as it was."""
+    """Return a copy of the local variables of a function's frame, and leave the dict of its `locals()` as it was."""
     # In any frame of the watched program: changes no variable of it.
     if not _FRAMES_KEEP_LOCALS:
         return dict(frame.f_locals)

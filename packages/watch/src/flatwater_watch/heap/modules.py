@@ -18,18 +18,22 @@ _name_by_file: dict[str, str] = {}
 
 
 def runtime_modules() -> dict[str, ModuleType]:
-    """Return the modules in `sys.modules` that were made at run time, by their names there, the newest last."""
+    """Return the modules in `sys.modules` that were made at run time, by their names there, the newest last.
+
+    Each call looks at the modules that came since the last call. All modules at the first call count as imported.
+    """
     # Runs no code of the watched program.
     is_first_census = not _known_names
     loaded = loaded_modules()
-    for name in [name for name, module in _runtime_modules.items() if loaded.get(name) is not module]:
+    removed_names = [name for name, module in _runtime_modules.items() if loaded.get(name) is not module]
+    for name in removed_names:
         del _runtime_modules[name]
     for name, module in loaded.items():
         if name in _known_names or name in _runtime_modules:
             continue
         space = namespace(module)
         file = namespace_value(space, "__file__")
-        if type(file) is str:
+        if type(file) is str:  # made at run time if an earlier module has the file
             first_name = _name_by_file.setdefault(file, name)
             # The same module under a second name, as `os.path` is `posixpath`, is no second one.
             is_made = first_name != name and loaded.get(first_name) is not module
@@ -68,8 +72,8 @@ def open_module(module: ModuleType, _walk: Walk) -> OpenedObject:
     """Open a module that was made at run time: its globals, without special names. Other modules are not entered."""
     space = namespace(module)
     name = plain_text(namespace_value(space, "__name__"))
-    is_loaded = sys.modules.get(name) is module and known_runtime_modules().get(name) is not module
-    if name in _known_names or is_loaded:
+    is_imported = sys.modules.get(name) is module and known_runtime_modules().get(name) is not module
+    if name in _known_names or is_imported:
         return OPAQUE
     parts = [(f".{key}", value) for key, value in named_entries(space) if not key.startswith("__")]
     return OpenedObject("object", object.__sizeof__(module) + dict.__sizeof__(space), len(parts), parts)

@@ -1,5 +1,7 @@
 """Primitives that read any object without calling the program's code.
 
+A namespace, or space, is the dict of a module's globals, or the mapping of a class's attributes.
+
 A class of the program may replace `__len__`, `__iter__`, `__class__`, `__getattribute__` and the rest, and a metaclass
 those of the class. So fields of C are read by the descriptors of the builtin types: an object's type, a class's
 namespace and method resolution order. Classes are compared by identity, as a metaclass may have an `__eq__` and a
@@ -84,13 +86,17 @@ def is_a(obj: object, *kinds: type) -> bool:
 def made_in_c(kind: type) -> bool:
     """Return whether C code made a class, and not a class statement or a call of `type`."""
     class_namespace = class_dict(kind)
+    # A class statement sets both the flag and the name of the module.
     if not _flags(kind) & _HEAP_TYPE_FLAG or "__module__" not in class_namespace:
         return True
     # C code may set both as well. Then its fields tell: an instance has more bytes than a class statement adds, which
     # are a pointer for each slot, one for the dict and one for weak references.
-    slot_count = sum(type(value) is types.MemberDescriptorType for value in class_namespace.values())
     base = _base(kind)
-    return base is not None and basic_size(kind) - basic_size(base) > POINTER_BYTES * (2 + slot_count)
+    if base is None:
+        return False
+    slot_count = sum(type(value) is types.MemberDescriptorType for value in class_namespace.values())
+    added_bytes = basic_size(kind) - basic_size(base)
+    return added_bytes > POINTER_BYTES * (slot_count + 2)
 
 
 def c_attribute(obj: object, name: str) -> Any:
@@ -139,7 +145,7 @@ def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Return the entries of a namespace that have text keys."""
     is_class_space = type(space) is types.MappingProxyType  # any other is a dict, maybe of a subclass
     items: Iterable[tuple[Any, Any]] = space.items() if is_class_space else dict.items(space)  # type: ignore[arg-type]
-    pairs: list[tuple[Any, Any]] = read_stable(list, items)
+    pairs: list[tuple[Any, Any]] = read_stable(list, items)  # again if another thread changes the namespace
     return [(plain_text(key), value) for key, value in pairs if issubclass(type(key), str)]
 
 
@@ -187,7 +193,7 @@ def module_namespace(name: str) -> dict[str, Any] | None:
 
 
 def _measure_refcount() -> int:
-    """Return the count that `getrefcount`, called by `map`, gives for an object that only a list holds."""
+    """Return the count that `getrefcount`, called by `map` for a list's items, gives for an object in no other place."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 

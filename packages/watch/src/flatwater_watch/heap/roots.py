@@ -1,5 +1,9 @@
 """The roots of a walk over the heap: globals of the user's modules, locals of frames and tasks, known registries.
 
+A root is an object at which the walk begins, with its path. Code is the user's unless it lies in the standard library,
+in an installed package, in the finder itself or in its trainers. A namespace (or space) is the dict of a module's
+globals. Frames are the calls that are under way; a stack is the frames of one thread.
+
 No code of the user's program is called: namespaces of modules and instances are read as dicts, never as attributes, so
 modules that import lazily stay asleep and no property runs.
 """
@@ -85,11 +89,13 @@ def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
     if _is_below_folder(path, _TOOL_FOLDER):
         return False
     # Before the folders of libraries, in which these packages may lie.
-    if any(_is_below_folder(path, folder) for package in packages for folder in _package_folders(package)):
+    package_folders = [package_folder for package in packages for package_folder in _package_folders(package)]
+    if any(_is_below_folder(path, package_folder) for package_folder in package_folders):
         return True
-    if any(_is_below_folder(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders())):
+    library_folders = (*_STDLIB_FOLDERS, *_trainer_folders())
+    if any(_is_below_folder(path, library_folder) for library_folder in library_folders):
         return False
-    return not is_library_folder(path[:-1])
+    return not is_library_folder(path[:-1])  # without the separator
 
 
 def is_installed_command(file: str) -> bool:
@@ -123,48 +129,54 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     A profiler, a tracer or `exec` runs code in a dict that belongs to no module.
     """
     # Runs no code of the watched program.
-    spaces: dict[str, dict[str, Any]] = {}
+    user_spaces: dict[str, dict[str, Any]] = {}
     library_names: set[str] = set()
-    namespace_ids: set[int] = set()
-    made_names = runtime_modules()
+    seen_ids: set[int] = set()  # of namespaces
+    made_at_run_time = runtime_modules()
     # Packages of which some modules count as the user's, so that each of their modules is looked at.
     mixed_packages = {*OWN_PACKAGES, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in loaded_modules().items():
-        if name in made_names:
+        if name in made_at_run_time:
             continue
-        names, top_package = namespace(module), name.partition(".")[0]
-        if id(names) in namespace_ids:  # the same module under a second name
+        space, top_package = namespace(module), name.partition(".")[0]
+        if id(space) in seen_ids:  # the same module under a second name
             continue
-        namespace_ids.add(id(names))
+        seen_ids.add(id(space))
         if top_package in library_names:
             continue
-        file = names.get("__file__")
+        file = space.get("__file__")
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
-            spaces[name] = names
+            user_spaces[name] = space
         elif name == top_package and file is not None and top_package not in mixed_packages:
             library_names.add(name)  # modules below it are the library's as well
-    return spaces | _running_globals(roots, spaces, namespace_ids)
+    return user_spaces | _running_globals(roots, user_spaces, seen_ids)
 
 
 def _running_globals(
     roots: Roots, modules: Mapping[str, dict[str, Any]], known_ids: Collection[int]
 ) -> dict[str, dict[str, Any]]:
-    """Return globals of the user's running code that belong to no loaded module, by their `__name__`.
+    """Return the globals of the user's running code that belong to no loaded module, by their `__name__`.
 
-    If a profiler runs the program, the modules of both are named `__main__`: the program gets the name. Other globals
-    whose name is taken get a free one, made from their file's.
+    If a profiler runs the program, both are named `__main__`: the program gets the name. Other globals whose name is
+    taken get an unused one, made from the name of their file.
+
+    Args:
+        roots: choice of roots.
+        modules: namespaces of the user's loaded modules, by name.
+        known_ids: ids of the namespaces of all loaded modules.
     """
     spaces: dict[str, dict[str, Any]] = {}
     seen_ids = set(known_ids)
     for frame in _user_frames(roots):
-        names, file = frame.f_globals, frame.f_code.co_filename
-        if id(names) in seen_ids:
+        space, file = frame.f_globals, frame.f_code.co_filename
+        if id(space) in seen_ids:
             continue
-        seen_ids.add(id(names))
-        name = plain_text(namespace_value(names, "__name__"), file_stem(file))
-        if name in spaces or (name in modules and not _is_installed(modules[name])):
+        seen_ids.add(id(space))
+        name = plain_text(namespace_value(space, "__name__"), file_stem(file))
+        is_taken = name in spaces or (name in modules and not _is_installed(modules[name]))
+        if is_taken:
             name = _unused_name(file_stem(file), (*spaces, *modules))
-        spaces[name] = names
+        spaces[name] = space
     return spaces
 
 
@@ -198,9 +210,10 @@ def display_module_name(module: str, names: dict[str, Any]) -> str:
 def root_groups(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
     """Yield the roots in groups, with their paths; a group owns all that it reaches before the next group begins.
 
-    Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
+    Globals, registries and the outermost frame of the main thread are there at every census. Inner frames come and go,
     and must not take over objects of the outer frames: each is a group, outermost first. A coroutine has the same paths
     while it runs and while it waits. Libraries come last: they own only objects that no root of the user's reaches.
+    `modules` are the user's namespaces by name.
     """
     # Runs no code of the watched program.
     _note_host_packages_(roots, modules)
@@ -219,16 +232,18 @@ def root_groups(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator
 
 
 def _thread_roots() -> list[tuple[str, Any]]:
-    """Return the threads but the main one, by their names without numbers.
+    """Return the threads but the main one, with paths such as `thread worker`: their names without numbers.
 
     If many have the same name, they have no paths of their own: Python's table of threads is returned for them.
     """
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
-    named_threads = [(f"thread {_without_number(thread_name(thread))}", thread) for thread in threads]
-    counts = count_values(name for name, _ in named_threads)
-    few = [(name, thread) for name, thread in named_threads if counts[name] < MANY_THREADS]
-    return few if len(few) == len(threads) else [*few, (THREADS_TABLE, _threads)]
+    thread_paths = [(f"thread {_without_number(thread_name(thread))}", thread) for thread in threads]
+    counts = count_values(path for path, _ in thread_paths)
+    rare_threads = [(path, thread) for path, thread in thread_paths if counts[path] < MANY_THREADS]
+    if len(rare_threads) == len(threads):
+        return rare_threads
+    return [*rare_threads, (THREADS_TABLE, _threads)]
 
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
@@ -296,13 +311,15 @@ def _package_of_frame(frame: FrameType) -> str:
 def _note_host_packages_(roots: Roots, modules: Collection[str]) -> None:
     """Add the libraries that call the user's code, such as `_pytest`, to `_host_packages`.
 
-    These are the libraries with calls on the main thread's stack that lie outside of the user's outermost call.
+    These are the libraries with calls on the main thread's stack outside of the user's outermost call. `modules` are
+    the names of the user's modules.
     """
     # No variable may hold the innermost frame, which is this very one: a cycle, as in `running_frames`.
     calls = _stack_calls(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001  (the only way)
     outer_calls = list(takewhile(lambda call: not is_user_file(call[0], roots.packages), calls))
-    if len(outer_calls) == len(calls) and not set(modules) - {"__main__"}:
-        # No code of the user's runs or is loaded: an installed application is the program, and owns what it keeps.
+    runs_no_user_code, has_no_user_module = len(outer_calls) == len(calls), not set(modules) - {"__main__"}
+    if runs_no_user_code and has_no_user_module:
+        # An installed application is the program, and owns what it keeps.
         return
     for file, package in outer_calls:
         if _is_library_file(file) and package != "__main__" and package not in sys.stdlib_module_names:
@@ -327,16 +344,16 @@ def lies_in_library_call(path: str) -> bool:
     globals of a library that runs the program count too: they keep its record of that call.
     """
     # A library's function has a module, `fit() in torch: batches`, and a user's a file: `fit() in train.py: batches`.
-    call, variable, _ = path.partition(": ")
-    _, function, module = call.rpartition("() in ")
-    is_local = bool(variable and function) and module_namespace(module) is not None
+    call, colon, _ = path.partition(": ")
+    _, separator, module = call.rpartition("() in ")
+    is_local_variable = bool(colon and separator) and module_namespace(module) is not None
     package = path.partition(".")[0]
-    return is_local or package in _host_packages or (_begins_at_generator(path) and _is_library(package))
+    return is_local_variable or package in _host_packages or (_begins_at_generator(path) and _is_library(package))
 
 
 def _begins_at_generator(path: str) -> bool:
-    """Return whether a path begins at a generator or coroutine, which is named as its function is."""
-    root, _, local_path = path.partition(".<locals of ")
+    """Return whether a path begins at a generator or coroutine: `torch.data.batches.<locals of batches>.rows`."""
+    root, _, local_path = path.partition(".<locals of ")  # `torch.data.batches` and `batches>.rows`
     function = local_path.partition(">.")[0]
     return bool(function) and root.endswith(f".{function}")
 
@@ -349,7 +366,10 @@ def _is_library(package: str) -> bool:
 
 
 def _coroutine_locals(roots: Roots, running_ids: Collection[int]) -> list[tuple[str, Any]]:
-    """Return the local variables of the user's coroutines that wait; `running_ids` are ids of running frames."""
+    """Return the local variables of the user's coroutines and greenlets that wait, with their paths.
+
+    Frames with `running_ids`, which run now, are left out.
+    """
     # A list, not a generator, which would keep the frames, and they their variables, after a coroutine has ended.
     frames = [frame for frame in suspended_frames() if id(frame) not in running_ids]
     user_frames = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
@@ -414,7 +434,10 @@ def loaded_registries() -> list[tuple[str, Any]]:
 
 
 def _read_dotted_name(space: Mapping[str, Any], names: list[str]) -> Any:
-    """Return the value of a dotted name, or None if this version of the library has none."""
+    """Return the value of a dotted name, given as its parts; None if this version of the library has none.
+
+    The first part is a name in `space`, each further one an attribute of the value before it.
+    """
     value: Any = None
     for name in names:
         if name not in space:

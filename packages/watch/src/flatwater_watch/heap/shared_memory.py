@@ -27,7 +27,7 @@ class _Buffer(ctypes.Structure):
 
 
 def open_mapping(mapping: Any, walk: Walk) -> OpenedObject:
-    """Open an `mmap`: its pages in RAM."""
+    """Open an `mmap`: its bytes are those of its pages in RAM, and it has no children; a closed one is not entered."""
     # Runs no code of the watched program.
     address, size = _address_and_size(mapping)
     if size == 0:
@@ -44,10 +44,12 @@ def lies_in_file(obj: Any, walk: Walk) -> bool:
         return False
     if walk.fileless_spans is None:
         walk.fileless_spans = fileless_spans()
-    # The last span that begins at the address or below it: no span ends at 1 << 64 or above.
+    # The index of the last span that begins at the address or below it: 1 << 64 is greater than all ends of spans.
     index = bisect_right(walk.fileless_spans, (address, 1 << 64)) - 1
-    # Before the first span, or behind the end of that one: the mapping at the address has a file.
-    return index < 0 or address >= walk.fileless_spans[index][1]
+    if index < 0:
+        return True
+    _, end = walk.fileless_spans[index]
+    return address >= end  # behind that span: the mapping at the address has a file
 
 
 def _address_and_size(mapping: Any) -> tuple[int, int]:

@@ -41,16 +41,17 @@ def suspended_frames() -> Iterator[FrameType]:
     for task in _all_tasks():
         yield from _awaited_frames(_task_coroutine(task))
     for greenlet in _known_greenlets():
-        yield from reversed([*_caller_frames(c_attribute(greenlet, "gr_frame"))])  # it has none while it runs
+        innermost = c_attribute(greenlet, "gr_frame")  # None while the greenlet runs
+        yield from reversed([*_caller_frames(innermost)])
 
 
 def _known_greenlets() -> list[Any]:
     """Return the youngest `MAXIMUM_TASKS` greenlets, oldest first; none if the library is not loaded."""
     # A greenlet waits in the loop of a C library, to which no object leads: the collector alone knows all of them.
-    builtin = (module_namespace("greenlet._greenlet") or {}).get("greenlet")
-    if builtin is None:
+    greenlet_class = (module_namespace("greenlet._greenlet") or {}).get("greenlet")
+    if greenlet_class is None:
         return []
-    kinds: list[type] = [builtin]
+    kinds: list[type] = [greenlet_class]
     for kind in kinds:  # derived classes of all depths: the list grows inside the loop
         kinds += type.__subclasses__(kind)
     kind_ids = set(map(id, kinds))
@@ -139,9 +140,9 @@ def _trio_tasks() -> list[Any]:
 
 def _task_coroutine(task: Any) -> Any:
     """Return the coroutine of a task of asyncio or trio; None if it has none."""
-    builtin = (module_namespace("_asyncio") or {}).get("Task")
-    if builtin is not None and issubclass(type(task), builtin):
-        return builtin.get_coro(task)
+    c_task_class = (module_namespace("_asyncio") or {}).get("Task")
+    if c_task_class is not None and issubclass(type(task), c_task_class):
+        return c_task_class.get_coro(task)
     # Tasks that are written in Python: asyncio's own with `_coro`, and trio's with a slot `coro`.
     return instance_dict(task).get("_coro") or c_attribute(task, "coro")
 

@@ -1,4 +1,8 @@
-"""The result of opening one object, and the memory of a walk: objects and storages that it has seen."""
+"""The result of opening one object, and the memory of a walk: objects and storages that it has seen.
+
+To open an object is to read its size and its children, the objects that it holds; an opener does so for the objects of
+one class. A storage is the block of memory of an array or a tensor, which several objects may share.
+"""
 
 import weakref
 from collections import Counter
@@ -52,7 +56,7 @@ class Walk:
     openers: dict[int, Callable[[Any, "Walk"], OpenedObject]] = field(default_factory=dict)
     """Openers by the id of a type: a metaclass may make types that have no hash."""
     fileless_spans: list[tuple[int, int]] | None = None
-    """Spans of addresses of mappings without a file, ascending; None until one was asked for."""
+    """First address and end of each mapping that belongs to no file, ascending; None until they are needed."""
     child_bytes: dict[int, int] = field(default_factory=dict)
     """Private bytes of each child process that no object seen earlier stands for, by its id."""
     contexts: dict[int, Context] | None = None
@@ -68,7 +72,7 @@ OPAQUE = OpenedObject("opaque", 0)
 
 
 def claim_bytes(walk: Walk, address: int, size: int) -> int:
-    """Return `size` for the first owner of a storage, and 0 for all later owners; the address counts as owned."""
+    """Return `size` for the first owner of the storage at an address, and 0 for all later ones: it counts once."""
     if address in walk.storage_addresses:
         return 0
     walk.storage_addresses.add(address)
@@ -84,7 +88,10 @@ def evenly_spaced_slice(count: int, maximum: int) -> slice:
 def open_container(  # noqa: PLR0917  (the fields of an opened object)
     kind: str, size: int, count: int, values: Iterable[Any], walk: Walk, capacity: int | None = None
 ) -> OpenedObject:
-    """Return the opened form of a container with `count` items; `values` are all of them, or a sample."""
+    """Return the result for a container with `count` items, of which `values` are all, or a sample if they are many.
+
+    The other arguments are those of `OpenedObject`.
+    """
     # Fields by place, as this runs for most objects of a heap: kind, size, length, parts, sampled, children_per_item,
     # capacity.
     labelled_values = [("[*]", value) for value in values]

@@ -1,6 +1,15 @@
 """The walk of a census: breadth-first from the roots, in slices between which the program goes on.
 
-The walk keeps objects as rows of columns, not as nodes: a million nodes would set off collections of the whole heap.
+To open an object is to read its size and its children, the objects that it holds. An object waits from the time at
+which the walk has come to it until it is opened. An atom, such as a number or a short text, is only weighed. Of a big
+container a sample of the items is opened, and each sampled object has a weight: the number of objects it stands for.
+
+The walk keeps objects as rows of columns, not as nodes: a million nodes would set off collections of the whole heap. A
+row is the number of an object, the same in all columns. Rows are opened in ascending order, so that a holder has a
+lower row than its children.
+
+A path says how an object is reached from a root, such as `train.AGENTS[*].history`. Objects on like paths share one
+record. A linked structure folds: its objects get the path of the first one below the head.
 
 Objects that wait to be opened should not live longer for the walk. Between two slices it holds arrays and tensors
 weakly, graphs by their tensors, and containers until the end of a slice finds that nobody else holds them; each slice
@@ -83,13 +92,18 @@ def add_child_record_(name: str, kind: type, parent: PathRecord) -> PathRecord:
 
     A linked structure folds into one path: `head.next.next` gets the record of `head.next`. From `MAXIMUM_DEPTH` hops
     on no path gets longer: a child gets the nearest record above it of its class, else its parent's.
+
+    Args:
+        name: the child's part of the path: `.next`, or `[*]` for an item.
+        kind: the child's class.
+        parent: record of the holder.
     """
     key = (name, id(kind))
     record: PathRecord | None = None
     if parent.depth >= MAXIMUM_DEPTH:
-        record = next((holder for holder in _record_and_holders(parent) if holder.key[1] == id(kind)), parent)
+        record = next((ancestor for ancestor in _record_and_holders(parent) if ancestor.key[1] == id(kind)), parent)
     elif not name.startswith("["):  # items do not fold: a list within a list is another one
-        record = next((holder for holder in _record_and_holders(parent) if holder.key == key), None)
+        record = next((ancestor for ancestor in _record_and_holders(parent) if ancestor.key == key), None)
     if record is None:
         record = PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = record
@@ -182,7 +196,7 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
 def continue_walk_(heap_walk: HeapWalk, deadline: float) -> bool:
     """Go on with a walk until `thread_seconds` reaches the deadline; return whether the walk has ended."""
     # Runs no code of the watched program.
-    # One group after the other, so that objects belong to the first group that reaches them; graphs come last.
+    # One group after the other, so that objects belong to the first group that reaches them; autograd graphs come last.
     while _open_waiting_objects_(heap_walk, deadline):
         if heap_walk.groups and not heap_walk.truncated:
             _append_roots_(heap_walk, heap_walk.groups.popleft())
@@ -203,13 +217,14 @@ def _append_roots_(heap_walk: HeapWalk, group: Iterable[Named]) -> None:
         if obj is not None and not is_short_atom(obj) and id(obj) not in seen_ids:
             seen_ids.add(id(obj))
             record = PathRecord(path, parent=None, key=(path, id(type(obj))), depth=0)
+            # Holder -1: none; mark 0: neither sampled nor folded.
             _append_row_(heap_walk, obj, holder=-1, record=record, mark=0, weight=1.0)
 
 
 def _append_row_(  # noqa: PLR0917  (a row)
     heap_walk: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
 ) -> None:
-    """Append a row to all columns of a walk but `sizes`."""
+    """Append a row to all columns of a walk but `sizes`, as the object has none before it is opened."""
     heap_walk.objects.append(obj)
     heap_walk.holders.append(holder)
     heap_walk.path_records.append(record)
@@ -220,7 +235,7 @@ def _append_row_(  # noqa: PLR0917  (a row)
 def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
     """Open the waiting objects until `thread_seconds` reaches the deadline, and append rows for their children.
 
-    Return True if no object waits any more, or the walk is at its maximum number of objects.
+    Return True if no object waits any more, or the walk has opened its maximum number of objects.
     """
     walk, objects, sizes = heap_walk.walk, heap_walk.objects, heap_walk.sizes
     row = len(sizes)  # opened objects have a size, in the order of rows: the first row without one waits
@@ -253,7 +268,7 @@ def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
 
 
 def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened_object: OpenedObject) -> None:
-    """Add an opened object to the record of its path; a folded object only lengthens the record's chain."""
+    """Add an opened object's length and kind to the record of its path; a folded object only counts as one link."""
     weight, record = heap_walk.weights[row], heap_walk.path_records[row]
     path = record.path
     first_record = heap_walk.records.setdefault(path, record)
@@ -276,14 +291,17 @@ def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened_object: Ope
 
 
 def _holding_kind(record: PathRecord, opened_object: OpenedObject) -> str:
-    """Return the kind of a holding: the object's kind, unless the path is that of hooks or of pyplot's figures."""
+    """Return the kind that a report gives for a path: the object's kind, or `hooks` or `figures` by the path's name."""
     if opened_object.kind in {"dict", "list"} and record.path.endswith("hooks"):
         return "hooks"
     return "figures" if record.path == "pyplot's figures" else opened_object.kind
 
 
 def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> None:
-    """Add the bytes of new atoms among the children to row `row`, and append a row for each other new child."""
+    """Add the bytes of new atoms among the children to row `row`, and append a row for each other new child.
+
+    The parts are the children that count once each, with their names.
+    """
     walk, holder_record, weight = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row]
     size = 0
     for name, obj in parts:
@@ -308,7 +326,8 @@ def _append_sampled_children_(
 ) -> None:
     """Append a row for each sampled child of a big container, weighted for the items that it represents.
 
-    The bytes of atoms are added to the container's sample at once.
+    An item may have several children, as an entry of a dict has a key and a value: they come one after the other. The
+    bytes of atoms are added to the container's sample at once.
     """
     holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
@@ -329,7 +348,7 @@ TO_BE_OPENED, COUNTED_BEFORE = -1, 0
 
 
 def _mark_seen_and_weigh_(walk: Walk, obj: Any, kind: type) -> int:
-    """Mark an object as seen; return `COUNTED_BEFORE`, `TO_BE_OPENED` or, of an atom, its bytes.
+    """Mark an object of class `kind` as seen; return `COUNTED_BEFORE`, `TO_BE_OPENED` or, of an atom, its bytes.
 
     An atom is a number, a short text or another small object without children; it gets no row. None, True and False,
     which exist once, have 0 bytes.
@@ -357,7 +376,7 @@ slices."""
 def find_path(roots: Roots, object_id: int, kind: type) -> str:
     """Return the path of an object that was met in running code, by its id and class.
 
-    It is empty if the object is not among those near the roots.
+    It is empty if a short walk from the roots does not reach the object.
     """
     # Runs no code of the watched program.
     roots = roots._replace(must_open_ids=frozenset({object_id}))
@@ -372,7 +391,10 @@ def find_path(roots: Roots, object_id: int, kind: type) -> str:
 
 
 def release_objects_(heap_walk: HeapWalk) -> None:
-    """Release objects at the end of a slice, so that the program can free them before the next one."""
+    """Release objects at the end of a slice, so that the program can free them before the next one.
+
+    Opened objects are dropped, waiting arrays are held weakly, waiting objects that only the walk holds are dropped.
+    """
     # Between two slices nothing of the watched program may live longer for the walk.
     objects, opened_rows = heap_walk.objects, len(heap_walk.sizes)
     # Opened objects are not needed any more.
@@ -382,8 +404,8 @@ def release_objects_(heap_walk: HeapWalk) -> None:
         if _is_array_class(heap_walk, type(objects[row])):
             objects[row] = OwnWeakref(objects[row])
     # Some waiting objects, in turn, are checked: an object that only the walk holds is released.
-    goes_on = opened_rows <= heap_walk.next_row_to_check < len(objects)
-    begin = heap_walk.next_row_to_check if goes_on else opened_rows  # again from the first row that waits
+    turn_goes_on = opened_rows <= heap_walk.next_row_to_check < len(objects)
+    begin = heap_walk.next_row_to_check if turn_goes_on else opened_rows  # again from the first row that waits
     # The count is read by C code under `map`: a loop variable would be one more reference.
     for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
         if count <= LIST_REFCOUNT and not _is_made_by_walk(objects[row]):
@@ -403,7 +425,10 @@ def release_objects_(heap_walk: HeapWalk) -> None:
 
 
 def _release_containers_(heap_walk: HeapWalk) -> None:
-    """Replace the containers of changed records, and of some others in turn, by lighter references."""
+    """Let go of containers that only the records of paths hold, and hold arrays weakly.
+
+    The records that changed in this slice are checked, and some others in turn.
+    """
     records = list(heap_walk.records.values())
     begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
     heap_walk.next_record_to_check = begin + CHECKED_PER_SLICE
@@ -449,8 +474,10 @@ def _is_made_by_walk(obj: object) -> bool:
 
 
 def _measure_nested_refcount() -> int:
-    """Return what `_count_references` counts for an object that only a record holds, if a function passes it on."""
-    # Measured, not written down: how many references a call adds differs between versions of CPython.
+    """Return what `_count_references` counts in `_lighter_reference` for an object that only a record holds.
+
+    The calls themselves hold the object too, and how many references they add differs between versions of CPython.
+    """
     record = PathRecord("", parent=None, key=("", 0), depth=0)
     record.longest_container = object()
 

@@ -21,7 +21,7 @@ _enter_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_EnterT
 _leave_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_LeaveTracing", ctypes.pythonapi))
 
 # Made of C functions alone, as a tracer would see a Python function. Each `next` asks for the thread's state, and calls
-# `_enter_tracing` or `_leave_tracing` with it. The state is not kept: in a fork that another thread than the main thread
+# `_enter_tracing` or `_leave_tracing` with it. The state is not kept: in a fork that another thread than the main one
 # has made, the state of the main thread is gone.
 suspend: Callable[[], None] = partial(next, map(_enter_tracing, map(operator.call, repeat(_thread_state))))
 """Suspend tracing in this thread, until `resume` was called as often as this function."""
