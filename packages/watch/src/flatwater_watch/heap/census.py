@@ -390,7 +390,10 @@ class CensusTaker:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether a census that only measures may be taken: the last was quick, or a small share of the CPU time since."""
+        """Whether a census that only measures may be taken: the last was quick, or a small share of the time since.
+
+        The times are CPU seconds of the process.
+        """
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
 
