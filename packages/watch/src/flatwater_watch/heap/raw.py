@@ -193,7 +193,7 @@ def module_namespace(name: str) -> dict[str, Any] | None:
 
 
 def _measure_refcount() -> int:
-    """Return the count that `getrefcount`, called by `map` for a list's items, gives for one that nothing else holds."""
+    """Return the count that `getrefcount`, called by `map` over a list, gives for an item that nothing else holds."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
