@@ -71,7 +71,10 @@ def _prepare_vector_envs(module: ModuleType) -> None:
 
 
 def _hook_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
-    """Count `step` and `reset` of the subclasses that have boundaries of their own, those defined later included."""
+    """Count `step` and `reset` of all subclasses that `has_boundaries` accepts, those defined later included.
+
+    The latter are seen by the parent's `__init_subclass__`, which Python calls for each new subclass.
+    """
 
     def count_boundaries(cls: type) -> None:
         if has_boundaries(cls):
@@ -134,7 +137,10 @@ def _wrap_to_count(method: Any, cls: type, name: str, kind: str) -> Callable[...
 
 
 def _wrap_to_count_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
-    """Return the method, wrapped to count each call but those by `super()`, which the subclass's method has counted."""
+    """Return a method of class `cls`, wrapped to count a boundary at each call but those by `super()`.
+
+    A call by `super()` comes from a subclass's method of the same name, which has counted already.
+    """
     # Twice as slow as `CallCounter.wrap`: only for methods with a counted override, or with other arguments than one.
     is_outermost = dict[type, bool]()  # by class of an object: whether a call on the object runs this method first
     count_call = _COUNTERS[kind].count_call

@@ -114,7 +114,9 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
         storage_size = claim_storages_(tensor, walk)
         size = object.__sizeof__(tensor) + TENSOR_BYTES + storage_size
         if tensor_class._is_view(tensor):
-            size += VIEW_BYTES + (BASE_BYTES if storage_size else 0)  # the base counts with the first view
+            size += VIEW_BYTES
+            if storage_size:  # the first view of a base that no other object holds: the base counts with it
+                size += BASE_BYTES
         elif tensor_class.requires_grad.__get__(tensor):
             size += AUTOGRAD_BYTES
         parts: list[Named] = []
@@ -205,8 +207,10 @@ def data_address(array: Any) -> int:
     if torch is None or not is_a(array, torch._C.TensorBase):
         return 0
     with torch._C.DisableTorchFunction():
-        storages = (torch._C.TensorBase.untyped_storage(part) for part in dense_parts(array))
-        return next((address for address, _ in map(_storage_block, storages)), 0)
+        for part in dense_parts(array):  # the first part decides
+            address, _ = _storage_block(torch._C.TensorBase.untyped_storage(part))
+            return address
+    return 0  # it wraps other tensors
 
 
 class ArrayFigures(NamedTuple):
@@ -318,7 +322,7 @@ def _next_nodes(node: Any) -> list[Any]:
 
 
 def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
-    """Return the tensors that a graph node saves, and the other objects that it holds, each with its name."""
+    """Return the tensors that a graph node saves for backward, and other objects that it holds, each with its name."""
     torch: Any = sys.modules["torch"]
     tensors, objects = [], []
     for name in _raw_names(type(node)):

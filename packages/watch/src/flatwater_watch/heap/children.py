@@ -217,7 +217,10 @@ def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], maximum: int) -
 
 
 def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
-    """Open a dict: a small one with text keys as a record of named fields, others as a container or a sample of it."""
+    """Open a dict: its values and keys, or a sample of them if they are many.
+
+    In a small dict with text keys, values whose key looks like the name of a field get it: `['best']`, not `[*]`.
+    """
     if mapping is sys.modules:
         return open_modules(walk)
     count = dict.__len__(mapping)

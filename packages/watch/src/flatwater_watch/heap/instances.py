@@ -101,19 +101,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     first `INSTANCES_READ_WITHOUT_DICT` instances without it, and counts them down; each walk makes its own function.
     """
     # Runs no method and no property of the class.
-    get_dict, slot_getters = None, []
-    for owner in mro(kind):
-        space = class_dict(owner)
-        # The nearest class with the descriptor of `__dict__` is the one that counts; slots of all classes add up.
-        if get_dict is None and _is_dict_descriptor(space.get("__dict__")):
-            get_dict = space["__dict__"].__get__
-        if "__slots__" in space:
-            slot_getters += [
-                (f".{name}", value.__get__)
-                for name, value in named_entries(space)
-                if type(value) is types.MemberDescriptorType
-            ]
-
+    get_dict, slot_getters = _dict_getter(kind), _slot_getters(kind)
     # Names with a dot, as in paths, made once: there may be a million instances. A key that is no text becomes an item.
     dotted_names = {"[*]": "[*]"}
     avoids_dict = _DICT_IS_PERMANENT and get_dict is not None and not _may_hide_referents(kind)
@@ -146,6 +134,29 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     return read
 
 
+def _dict_getter(kind: type) -> Callable[[Any], dict[Any, Any]] | None:
+    """Return the function that gets the `__dict__` of a class's instances; None if they have none."""
+    for owner in mro(kind):
+        descriptor: Any = class_dict(owner).get("__dict__")
+        if _is_dict_descriptor(descriptor):
+            return descriptor.__get__  # type: ignore[no-any-return]
+    return None
+
+
+def _slot_getters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the functions that get the slots of a class's instances, each with the slot's name after a dot."""
+    getters: list[tuple[str, Callable[[Any], Any]]] = []
+    for owner in mro(kind):  # slots of all base classes add up
+        space = class_dict(owner)
+        if "__slots__" in space:
+            getters += [
+                (f".{name}", value.__get__)
+                for name, value in named_entries(space)
+                if type(value) is types.MemberDescriptorType
+            ]
+    return getters
+
+
 def _used_attributes(kind: type) -> list[str]:
     """Return names that the attributes of a class's instances may have: those in the code of its functions.
 
@@ -167,9 +178,10 @@ def _is_descriptor(kind: type) -> bool:
 
 
 def _read_without_making_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:
-    """Return the attributes of an instance that has no dict yet; None if it may have one, or has others than `names`.
+    """Return the attributes of an instance that has no dict yet, as pairs of name and value.
 
-    Reading its `__dict__` would make a dict, which the instance then keeps.
+    Reading its `__dict__` would make a dict, which the instance then keeps. None is returned if it may have one by now,
+    or if it has attributes that are not among `names`.
     """
     # The collector sees the values without their names: each name is tried until all values have one.
     values = [value for value in gc.get_referents(obj) if value is not kind]
@@ -280,13 +292,16 @@ def _is_buffer(size: int, child_count: int) -> bool:
 
 
 def foreign_opener(kind: type) -> Opener:
-    """Make an opener for objects of a class written in C: their children for the collector, and an exported buffer."""
+    """Make an opener for objects of a class written in C: the children that the collector sees, and the buffer's bytes.
+
+    A buffer is memory that an object such as a `bytearray` exports to other objects.
+    """
     # Runs no code of the watched program.
     read_size = size_reader(kind)
     may_export = _may_export_buffer(kind)
 
     def open_foreign(obj: Any, walk: Walk) -> OpenedObject:
-        """Open an object of C with its children, or a sample of many; as bytes if it has none or is mostly a buffer."""
+        """Open an object of C with its children, or a sample of many; as bytes if they are few for so much memory."""
         size = max(read_size(obj), _buffer_bytes(obj) if may_export else 0)
         children = gc.get_referents(obj) if gc.is_tracked(obj) else []
         if len(children) > MAXIMUM_LISTED:

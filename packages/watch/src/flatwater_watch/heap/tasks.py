@@ -148,9 +148,9 @@ def _task_coroutine(task: Any) -> Any:
 
 
 def _awaited_frames(awaitable: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of those that it awaits, outermost first.
+    """Yield the frame of a coroutine, that of the coroutine or generator which it awaits, and so on: outermost first.
 
-    It ends at an object without a frame of Python, or after `MAXIMUM_DEPTH` links.
+    The chain ends at an object without a frame of Python, or after `MAXIMUM_DEPTH` links.
     """
     for _ in range(MAXIMUM_DEPTH):
         frame: FrameType | None = None

@@ -60,9 +60,9 @@ class ProcessCopy:
         libc, heap = _load_libc(), main_heap()
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")
-        self._owner = system.getpid()
+        self._owner_pid = system.getpid()
         self._kill_at = monotonic() + max(MINIMUM_KILL_SECONDS, KILL_RATIO * expected_seconds())
-        self._query_cpu_seconds: float | None = None
+        self._query_cpu_seconds: float | None = None  # None until the copy has ended with success
         self._heap_begin, self._heap_end = heap
         heap_bytes = self._heap_end - self._heap_begin
         self._shared_memory = mmap.mmap(-1, RESULT_BYTES + page_count(self._heap_begin, heap_bytes))  # -1: no file
@@ -104,7 +104,7 @@ class ProcessCopy:
 
     def _poll_(self) -> None:
         """Set `_pid` to 0 if the copy has ended, and record the CPU seconds of its query if it has succeeded."""
-        if system.getpid() != self._owner:  # in a fork of this process the copy is not a child
+        if system.getpid() != self._owner_pid:  # in a fork of this process the copy is not a child
             self._pid = 0
         if not self._pid:
             return

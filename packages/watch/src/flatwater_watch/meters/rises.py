@@ -240,8 +240,9 @@ class RiseRecorder:
         self._holds_end_by_code.clear()
         self._call_counts.clear()
         self._statm_file = system.open("/proc/self/statm", system.O_RDONLY | system.O_CLOEXEC)
+        # A query to the allocator must be quick. If the last one was slow, five more would stop the program for long.
         query_seconds = last_seconds() or 0.0
-        if query_seconds < self._maximum_query_seconds:  # else five more queries would stop the program for too long
+        if query_seconds < self._maximum_query_seconds:
             query_seconds = _shortest_call_seconds(allocator_totals)
         self._queries_allocator = query_seconds < self._maximum_query_seconds
         # An event takes about as long as a reading of memory. The calls also set the bytes from which gains count.
@@ -312,7 +313,7 @@ class RiseRecorder:
             event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
             # After a return the caller's line goes on.
             self._running_line = self._calling_user_line(frame) if is_return else event_line
-            if self._has_end_line(code):
+            if self._has_end_line(code):  # note the line at which the function with the end line is
                 running_frame = frame.f_back if is_return else frame
                 # A recursive function returns to itself: then it still runs.
                 still_runs = running_frame is not None and self._has_end_line(running_frame.f_code)
