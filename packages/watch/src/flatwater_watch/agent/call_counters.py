@@ -65,6 +65,7 @@ def make_call_counter(kind: str) -> CallCounter:
         """Return a method that counts each call as a boundary before it calls the given one."""
 
         def count_and_call(self: Any, argument: Any) -> Any:
+            """Count a boundary, report it unless it is one of those left unreported, and call the given method."""
             nonlocal remaining
             if remaining > 0:  # the lines of `count_call`, whose call would take time at every step
                 remaining -= 1

@@ -195,7 +195,8 @@ class LateGrowth(NamedTuple):
 def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
     """Return the growth from the middle third of the work to the last; None if one of them has too few readings.
 
-    Readings are dense at the beginning, where memory rises, so that they do not show when that ended: work does.
+    Work is a number of boundaries, of the kind that `_reading_by_work` chooses. Thirds of the readings would not show
+    when a rise ended, as readings are dense at the beginning.
     """
     reading_by_work = _reading_by_work(samples)
     first_work, last_work = min(reading_by_work), max(reading_by_work)
@@ -215,7 +216,8 @@ def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
     late_median = median(late_values)
     noise = median(abs(value - late_median) for value in late_values)
     gain = gains[main_field]
-    return LateGrowth(last_third[0].step, gain / steps, gain < ENDING.minimum_late_noise_ratio * noise)
+    may_be_noise = gain < ENDING.minimum_late_noise_ratio * noise
+    return LateGrowth(begin=last_third[0].step, rate=gain / steps, may_be_noise=may_be_noise)
 
 
 def _reading_by_work(samples: Sequence[Sample]) -> dict[int, Reading]:

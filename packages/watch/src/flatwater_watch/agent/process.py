@@ -476,7 +476,8 @@ class ProcessWatch:
     def _close_(self, *, conclude: bool) -> None:
         self._closed = True
         try:
-            findings = self.find_final_findings_(in_loop=False) if conclude and self._samples else self.findings()
+            concludes = conclude and bool(self._samples)
+            findings = self.find_final_findings_(in_loop=False) if concludes else self.findings()
         finally:
             self.detach()
         if self._spool is not None:

@@ -226,7 +226,11 @@ def _gain(gain_and_container: tuple[int, Any]) -> int:
 
 
 def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
-    """Yield each container or buffer of the heap that is not short, with its number of items; `frozen` is included."""
+    """Yield each container or buffer of the heap that is not short, with its number of items.
+
+    The containers among `frozen`, and those that hold no other object and so are not listed by the collector, are
+    included. Each class is looked at once, as this runs over all objects of the program.
+    """
     objects = gc.get_objects()
     objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY

@@ -403,16 +403,17 @@ def release_objects_(heap_walk: HeapWalk) -> None:
     for row in range(max(opened_rows, heap_walk.rows_at_release), len(objects)):
         if _is_array_class(heap_walk, type(objects[row])):
             objects[row] = OwnWeakref(objects[row])
-    # Some waiting objects, in turn, are checked: an object that only the walk holds is released.
+    # Of the waiting objects those whose turn it is are checked: an object that only the walk holds is released.
     turn_goes_on = opened_rows <= heap_walk.next_row_to_check < len(objects)
-    begin = heap_walk.next_row_to_check if turn_goes_on else opened_rows  # again from the first row that waits
+    turn_begin = heap_walk.next_row_to_check if turn_goes_on else opened_rows  # again from the first row that waits
+    turn_end = turn_begin + CHECKED_PER_SLICE
     # The count is read by C code under `map`: a loop variable would be one more reference.
-    for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
+    for row, count in enumerate(map(sys.getrefcount, islice(objects, turn_begin, turn_end)), turn_begin):
         if count <= LIST_REFCOUNT and not _is_made_by_walk(objects[row]):
             objects[row] = None
     heap_walk.released_rows = opened_rows
     heap_walk.rows_at_release = len(objects)
-    heap_walk.next_row_to_check = begin + CHECKED_PER_SLICE
+    heap_walk.next_row_to_check = turn_end
     _release_containers_(heap_walk)
     # `root[1]`, not a loop variable, which would be one more reference.
     heap_walk.groups = deque(
@@ -427,13 +428,13 @@ def release_objects_(heap_walk: HeapWalk) -> None:
 def _release_containers_(heap_walk: HeapWalk) -> None:
     """Let go of containers that only the records of paths hold, and hold arrays weakly.
 
-    The records that changed in this slice are checked, and some others in turn.
+    The records that changed in this slice are checked, and `CHECKED_PER_SLICE` of all: those whose turn it is.
     """
     records = list(heap_walk.records.values())
-    begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
-    heap_walk.next_record_to_check = begin + CHECKED_PER_SLICE
+    turn_begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
+    heap_walk.next_record_to_check = turn_end = turn_begin + CHECKED_PER_SLICE
     # Each once, as a changed record may have its turn as well.
-    due_records = dict.fromkeys((*heap_walk.changed_records.values(), *records[begin : heap_walk.next_record_to_check]))
+    due_records = dict.fromkeys((*heap_walk.changed_records.values(), *records[turn_begin:turn_end]))
     heap_walk.changed_records.clear()
     for record in due_records:
         record.longest_container = _lighter_reference(heap_walk, record.longest_container)

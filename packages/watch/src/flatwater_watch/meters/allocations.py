@@ -143,8 +143,9 @@ def _block_addresses(item: object) -> Iterator[int]:
     """Yield the addresses of blocks of an object that tracemalloc does not look up itself; 0 for a missing block."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
-        yield id(item) - 4 * _POINTER  # the block begins two pointers before the collector's two, and these come next
-    for path in _BLOCK_PATHS.get(id(kind), ()):
+        # Before the object come two pointers of the collector's, and before these two for its `__dict__`.
+        yield id(item) - (2 + 2) * _POINTER
+    for path in _BLOCK_PATHS.get(id(kind), ()):  # offsets that lead to a block
         address = id(item)
         for offset in path:
             if address:  # a null pointer ends the path, as an empty container has no block
