@@ -47,7 +47,10 @@ class CallCounter(NamedTuple):
 
 
 def make_call_counter(kind: str) -> CallCounter:
-    """Return a call counter of a kind of boundary, such as `step`, which reports every boundary at first."""
+    """Return a call counter of a kind of boundary, such as `step`, which reports every boundary at first.
+
+    Its four functions share two integers: how many boundaries to leave unreported, and that number at the last query.
+    """
     # In any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes between
     # two lines of these functions.
     remaining = 0  # how many of the coming boundaries are still left unreported

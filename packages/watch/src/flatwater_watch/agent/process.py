@@ -55,7 +55,7 @@ class ProcessWatch:
             unit: kind of boundary at which readings are taken; None takes the slowest regular kind.
             roots: roots of the census; the user's modules and frames by default.
             limit: resident bytes at which the process must stop; by default the machine's limit.
-            spool: path of the file that always has the newest summary; None writes none.
+            spool: path of the spool; None writes none.
             guard: guard of all work at a boundary; None makes a new guard.
             lines: allocating lines by owner, traced by earlier watches of this process.
         """
@@ -175,11 +175,8 @@ class ProcessWatch:
                 self._read_and_judge_(now)
 
     def _discard_if_trigger_changed_(self, kind: str) -> None:
-        """Discard all readings if the next ones are taken at boundaries and no more at ticks, or the reverse.
-
-        Steps counted in boundaries and steps counted in ticks cannot be compared.
-        """
-        # A program may pass a few boundaries, such as one epoch, and then none.
+        """Discard all readings if the next ones are taken at boundaries and no more at ticks, or the reverse."""
+        # Their steps cannot be compared. A program may pass a few boundaries, such as one epoch, and then none.
         fell_back_to_ticks = kind == TICK and self._unit is None and bool(self._samples) and not self._reads_at_ticks
         if fell_back_to_ticks or (self._reads_at_ticks and self.boundaries.are_regular(self._unit)):
             self._monitor.close()
@@ -384,6 +381,7 @@ class ProcessWatch:
 
     def _find_at_end_(self, *, in_loop: bool) -> list[Finding]:
         """Take a last reading or census, finish the investigation, and return the findings; none without a reading."""
+        # First the readings are brought to an end: later ones are of the teardown.
         may_be_teardown = not in_loop and bool(self._monitor.evidence())
         growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
         if not in_loop:
@@ -392,12 +390,13 @@ class ProcessWatch:
             self._take_last_census_()
         if not self._samples:
             return []
+        # Then the monitor ends what is under way, and a last census shows which owners have stopped growing.
         causes = self._monitor.evidence()
         owners = summary.stopped_owners(causes, self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(owners)
         takes_census = not in_loop and bool(self._found_owners()) and self._monitor.censuses.is_short
         self._census_history.has_ended = takes_census
-        last_census = self._monitor.take_whole_census() if takes_census else None  # an owner may have stopped growing
+        last_census = self._monitor.take_whole_census() if takes_census else None
         growing_causes, separate_causes = self._cause_groups()
         may_conclude = open_causes.may_conclude(self._monitor, self._samples, is_at_ticks=self._reads_at_ticks)
         if may_conclude and not (growing_causes or separate_causes):
@@ -405,6 +404,7 @@ class ProcessWatch:
             growing_causes = growth.causes_or_native_growth(self._monitor.evidence(), self._samples)
         if self._monitor.censuses.is_short:
             growing_causes = open_causes.drop_native_in_roots(self._monitor, self._samples, growing_causes, last_census)
+        # At last causes are searched for that no finding explains.
         findings = self._make_findings(growing_causes, separate_causes)
         last_causes, self._root_gains = open_causes.find_open_causes(
             self._monitor,

@@ -57,23 +57,26 @@ def measure_workers_(workers: Workers, step: int) -> int:
 
 
 def _take_sums_(workers: Workers, step: int, now: float) -> None:
-    """Sum up the memory of the child processes: their total, each child's at its beginning, and the series of totals.
+    """Sum up the memory of the child processes, and set the time from which on that may be done again."""
+    cpu_before = thread_seconds()
+    previous = workers.family
+    workers.family = descendant_memory()
+    _note_children_(workers, previous, step)
+    workers.began = workers.began or now
+    workers.spent_seconds += thread_seconds() - cpu_before
+    # Seconds until the sums are within their share of the time again; negative if they are within it now.
+    wait_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
+    workers.due = now + max(MINIMUM_GAP_SECONDS, wait_seconds)
 
-    The time from which on that may be done again is set by the CPU time that all sums have taken.
-    """
-    previous_cpu = thread_seconds()
-    previous, family = workers.family, descendant_memory()
-    workers.family = family
+
+def _note_children_(workers: Workers, previous: FamilyMemory, step: int) -> None:
+    """Note the bytes of each child at its start, and add the sum of all private bytes to its series."""
+    family = workers.family
     children = family.private_by_child.items()
     # A child gets an entry at its second sum: at the first it may still be starting.
     workers.bytes_at_start = {
         pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in previous.private_by_child
     }
-    workers.began = workers.began or now
-    workers.spent_seconds += thread_seconds() - previous_cpu
-    # Seconds until the sums are within their share of the time again; negative if they are within it now.
-    wait_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
-    workers.due = now + max(MINIMUM_GAP_SECONDS, wait_seconds)
     if family.count != previous.count or family.libraries > previous.libraries:
         workers.private_series = Series()  # neither processes that began or ended nor their imports are growth
     # At most one point for each step, as a slope needs steps that rise.

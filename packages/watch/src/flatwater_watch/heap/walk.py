@@ -238,7 +238,7 @@ def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
     Return True if no object waits any more, or the walk has opened its maximum number of objects.
     """
     walk, objects, sizes = heap_walk.walk, heap_walk.objects, heap_walk.sizes
-    row = len(sizes)  # opened objects have a size, in the order of rows: the first row without one waits
+    row = len(sizes)  # the first row that waits, as opened objects alone have a size
     # The clock is read by rows, not by the number of waiting objects: of a chain only one object waits at a time.
     clock_row = row + OBJECTS_BETWEEN_CLOCKS
     while row < len(objects):
@@ -482,10 +482,10 @@ def _measure_nested_refcount() -> int:
     record = PathRecord("", parent=None, key=("", 0), depth=0)
     record.longest_container = object()
 
-    def count_nested(obj: object) -> int:
+    def pass_on(obj: object) -> int:  # in place of `_lighter_reference`
         return _count_references(obj)
 
-    return count_nested(record.longest_container)
+    return pass_on(record.longest_container)
 
 
 _SOLE_NESTED_REFCOUNT = _measure_nested_refcount()

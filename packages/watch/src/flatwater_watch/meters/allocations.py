@@ -70,12 +70,10 @@ class AllocationTrace:
         self._tracing_allocators, self.running = _current_allocators(), True
         # All functions of an allocator get one argument, `ctx`. Python's allocators ignore theirs, which is null; where
         # the program has set another allocator, there is no pause.
-        self._paused_allocators = [
-            traced
-            if untraced.ctx
-            else _Allocator(traced.ctx, untraced.malloc, untraced.calloc, traced.realloc, traced.free)
-            for untraced, traced in zip(untraced_allocators, self._tracing_allocators, strict=True)
-        ]
+        self._paused_allocators = []
+        for untraced, traced in zip(untraced_allocators, self._tracing_allocators, strict=True):
+            paused = _Allocator(traced.ctx, untraced.malloc, untraced.calloc, traced.realloc, traced.free)
+            self._paused_allocators.append(traced if untraced.ctx else paused)
         if self._is_paused:
             self.pause()
 

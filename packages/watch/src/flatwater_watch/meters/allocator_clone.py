@@ -139,12 +139,12 @@ def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
     Raises:
         OSError: the system refuses a copy.
     """
-    # The functions of `libc` keep the interpreter's lock, so that no thread of Python is within malloc. The copy's
-    # function returns the address of the answer, and its lowest byte, 0, becomes the exit code.
+    # The functions of `libc` keep the interpreter's lock, so that no thread of Python is within malloc.
     # All signals are blocked in the copy: a handler of the program would run in it too.
     program_mask = _Signals()
     libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(program_mask))
     try:
+        # The copy's function returns the address of the answer, and its lowest byte, 0, becomes the exit code.
         pid: int = libc.clone(
             _query_function(libc),
             ctypes.c_void_p(shared_address + RESULT_BYTES),  # the stack, which grows down from here

@@ -234,6 +234,7 @@ class RiseRecorder:
         """
         if self.running or sys.gettrace() is not None:
             return self.running
+        # The records of an earlier recording are dropped.
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
         self._running_line, self._bytes_beside_allocator, self._event_count = None, None, 0
         self._early_end, self._end_function_line = early_until, None
@@ -246,7 +247,8 @@ class RiseRecorder:
             query_seconds = _shortest_call_seconds(allocator_totals)
         self._queries_allocator = query_seconds < self._maximum_query_seconds
         # An event takes about as long as a reading of memory. The calls also set the bytes from which gains count.
-        self._maximum_events = int(self._maximum_seconds / _shortest_call_seconds(self.skip_current_gain))
+        event_seconds = _shortest_call_seconds(self.skip_current_gain)
+        self._maximum_events = int(self._maximum_seconds / event_seconds)
         _set_trace(self._trace_function, self)
         return True
 
@@ -304,6 +306,7 @@ class RiseRecorder:
         # Runs at every line of the program: little may be done, and each file is classified once.
         code = frame.f_code
         if self._is_user_file(code.co_filename) and self._statm_file is not None:
+            # Gains since the last event belong to the line that ran until now.
             has_risen = self._assign_gain_(self._bytes_in_use(self._statm_file))
             if has_risen and self._note_rise is not None and self._running_line is not None:
                 self._report_rise(frame, self._running_line, self._note_rise)
