@@ -32,8 +32,7 @@ def start_ticking(
 ) -> None:
     """Call a function in the main thread at ticks, between two of its instructions, until the guard has ended.
 
-    There the program's frames are whole, and its torch operations can be traced; no debugger or coverage tool sees the
-    calls. While the main thread sleeps, they come in a thread of the watch. To be called in the main thread.
+    To be called in the main thread. No debugger or coverage tool sees the calls; torch operations can be traced there.
 
     Args:
         guard: runs each call; once it has ended, no call is made.
@@ -64,7 +63,8 @@ def start_ticking(
 
     pending_call = _call_on_truth_test(call_in_main_thread)
 
-    def request_calls() -> None:  # in the watch's own thread
+    def request_calls() -> None:
+        """Request a call at each due tick, from the watch's own thread; make it here while the main thread sleeps."""
         sleep(wait)
         sleep_detector = _SleepDetector(owner_pid)
         while not guard.has_ended:

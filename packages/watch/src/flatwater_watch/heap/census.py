@@ -271,8 +271,8 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
 def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
     """Add the bytes of each row to the record of its path, until the deadline; return whether all rows are done.
 
-    They are scaled up where only a sample of a container's items was read. Afterwards the column of weights has the
-    scale of each row instead.
+    The bytes of a sampled item are multiplied by the scale of its sample and of all samples above it: the scale of its
+    row. Afterwards the column of weights has these scales.
     """
     # From the first row on: a holder has a lower row than its parts, and its scale counts for them too.
     sizes, holders, marks = heap_walk.sizes, heap_walk.holders, heap_walk.marks

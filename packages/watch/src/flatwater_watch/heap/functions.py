@@ -136,11 +136,10 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     wrapped_part = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_slice_results, wrapper, table, evenly_spaced_slice(count, walk.sampled_items))
     result_parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]  # two for each result
+    opened_cache = OpenedObject("cache", size, count, parts=wrapped_part, capacity=capacity)
     if count <= walk.sampled_items:  # all results were read
-        return OpenedObject("cache", size, count, parts=result_parts + wrapped_part, capacity=capacity)
-    return OpenedObject(
-        "cache", size, count, parts=wrapped_part, sampled=result_parts, children_per_item=2, capacity=capacity
-    )
+        return opened_cache._replace(parts=result_parts + wrapped_part)
+    return opened_cache._replace(sampled=result_parts, children_per_item=2)
 
 
 def cache_name(wrapper: object) -> str:

@@ -331,15 +331,15 @@ def _append_sampled_children_(
     """
     holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
-    for number, (name, obj) in enumerate(sampled_children):
-        item, kind = number // children_per_item, type(obj)
+    for child_number, (name, obj) in enumerate(sampled_children):
+        item_number, kind = child_number // children_per_item, type(obj)
         atom_bytes = _mark_seen_and_weigh_(heap_walk.walk, obj, kind)
         if atom_bytes > 0:
-            sample.add(item, atom_bytes)
+            sample.add(item_number, atom_bytes)
         elif atom_bytes == TO_BE_OPENED:  # else it was counted before
             record = holder_record.children.get((name, id(kind))) or add_child_record_(name, kind, holder_record)
-            fold_mark = FOLDED if record.depth <= holder_record.depth else 0
-            sample.items_by_row.append(item)
+            fold_mark = FOLDED if record.depth <= holder_record.depth else 0  # as in `_append_children_`
+            sample.items_by_row.append(item_number)
             _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 

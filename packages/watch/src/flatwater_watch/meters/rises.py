@@ -158,18 +158,23 @@ class _LastingRises:
         """Return indexes of a few recent rises that have nearly a size together, latest first; none if no sum is near.
 
         Of several sums the nearest counts, where each rise more must bring it nearer by `_MISFIT_PER_RISE`. The time of
-        the search is added to `comparison_events`.
+        the search is added to `comparison_events`. `recent` are indexes of rises, the latest first.
         """
         rises = self._rises
         largest_sum = size * (1 + _MAXIMUM_MISFIT)
         candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
-        # All combinations of candidates, each as its bytes and its indexes: first none, then with each one more.
+        # All combinations of candidates, each as its sum and its indexes: first none, then with each one more.
         sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]
         for index in candidates[:_COMBINED_RISES]:
             gain = rises[index].size
             sums += [(gain + total, (*indexes, index)) for total, indexes in sums if gain + total <= largest_sum]
         self.comparison_events += len(sums) // 32  # takes as long as so many events, of 0.024 ms each
-        total, indexes = min(sums, key=lambda match: abs(size - match[0]) + _MISFIT_PER_RISE * size * len(match[1]))
+
+        def misfit(combination: tuple[int, tuple[int, ...]]) -> float:
+            total, indexes = combination
+            return abs(size - total) + _MISFIT_PER_RISE * size * len(indexes)
+
+        total, indexes = min(sums, key=misfit)
         return indexes if abs(size - total) <= _MAXIMUM_MISFIT * size else ()
 
 
