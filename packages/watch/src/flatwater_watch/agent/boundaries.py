@@ -140,7 +140,8 @@ class Boundaries:
     def exclude_other_threads(self) -> Iterator[None]:
         """Keep other threads from reading in the block; wait at most `EXCLUSION_SECONDS` for one that reads now."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
-        is_locked = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
+        holds_lock_already = self._lock_holder == threading.get_ident()
+        is_locked = not holds_lock_already and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
         if is_locked:
             self._lock_holder = threading.get_ident()
         try:

@@ -294,7 +294,8 @@ def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
     begin = max(0, min(middle_index, len(steps) - MEASURING.minimum_censuses))
     # The newer half may lie between two jumps of the growth: then one earlier census after the other is taken in.
     for first_index in range(begin, -1, -1):
-        if (rate := _median_slope(steps[first_index:], sizes[first_index:])) > 0:
+        rate = _median_slope(steps[first_index:], sizes[first_index:])
+        if rate > 0:
             return rate
     return 0.0
 

@@ -52,7 +52,7 @@ def start_ticking(
             if request_lock.locked():
                 request_lock.release()
 
-    def call_tick() -> None:
+    def call_tick() -> None:  # counts the ticks passed, calls one of the two functions, and sets the ticks to the next
         nonlocal next_ticks, latest_call
         remove_filter_if_old()
         now = monotonic()  # as a main thread that sleeps takes a call only when it wakes up

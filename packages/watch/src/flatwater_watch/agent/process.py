@@ -474,6 +474,7 @@ class ProcessWatch:
                 self._close_(conclude=conclude)
 
     def _close_(self, *, conclude: bool) -> None:
+        """Close the watch while no other thread reads; its last summary says that it has ended."""
         self._closed = True
         try:
             concludes = conclude and bool(self._samples)

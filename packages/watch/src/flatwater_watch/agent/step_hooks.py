@@ -146,6 +146,7 @@ def _wrap_to_count_outermost(method: Any, cls: type, name: str, kind: str) -> Ca
     count_call = _COUNTERS[kind].count_call
 
     def count_outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Count a boundary unless a subclass's method calls this one by `super()`, then call the method."""
         own_class = type(self)
         if own_class not in is_outermost:
             # The first class of the resolution order that defines the method is the one whose method runs.

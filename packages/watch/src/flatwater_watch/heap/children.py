@@ -205,6 +205,7 @@ def _sample_deque(values: deque[Any], maximum: int) -> list[Any]:
 
 
 def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
+    """Open a set or frozenset: its bytes, and a sample of its items."""
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     sample = read_stable(_sample_set, builtin, values, walk.sampled_items)

@@ -106,9 +106,11 @@ def leave_mode_(mode: NewStorages[R]) -> None:
     """Leave a mode, unless the program has popped it; modes that the program has entered since stay entered."""
     # Modes are a stack of this thread: those above this mode are popped first, and pushed back in the same order.
     later_modes = []
-    while (stack := _get_current_dispatch_mode_stack()) and stack[-1] is not mode:
+    stack = _get_current_dispatch_mode_stack()
+    while stack and stack[-1] is not mode:
         later_modes.append(_pop_mode())
-    if stack:
+        stack = _get_current_dispatch_mode_stack()
+    if stack:  # its topmost mode is this one
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     for later_mode in reversed(later_modes):
         _push_mode(later_mode)
