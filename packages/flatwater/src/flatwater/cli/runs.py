@@ -116,6 +116,8 @@ class Runs:
             )
         console.print(table)
         for run in runs:
+            if run.result_note:
+                console.print(Text.assemble((run.name, "yellow"), ": ", run.result_note), soft_wrap=True)
             if run.problem:
                 console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
             if run.origin:

@@ -25,6 +25,7 @@ from flatwater.comparisons.side_by_side import (
 )
 from flatwater.plugins import group_rows, load_row
 from flatwater.rundir.plugin_folders import plugin_folder_kind
+from flatwater.rundir.results import result_round
 from flatwater.storage.objects import is_url
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.events.background import ShowLine
@@ -114,6 +115,7 @@ def _run_json(side: ComparedSide, setting_names: Sequence[str]) -> dict[str, Any
             if column
         },
         "result": dict(side.result_numbers) or None,
+        "result_round": None if side.group else result_round(side.run.result),
         "seeds": None if statistics is None else {"scores": side.scores, **asdict(statistics)},
     }
 

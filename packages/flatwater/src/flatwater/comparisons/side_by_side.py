@@ -26,6 +26,7 @@ from flatwater.config.mappings import flat_settings, to_mapping
 from flatwater.mirror.download import open_run_folder
 from flatwater.recipe import Difference, NoDifferenceError, Number, find_installed_recipe
 from flatwater.reports.records import RunRecords, read_run
+from flatwater.rundir.results import ROUND
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import ShowLine
@@ -302,6 +303,7 @@ def number_rows(sides: Sequence[ComparedSide]) -> Rows:
         ("rounds", [f"{min(member.done for member in side.members)}/{side.run.rounds}" for side in sides]),
         ("time a round", [_pace_cell(side) for side in sides]),
         ("resident", [_resident_cell(side) for side in sides]),
+        ("result of an earlier round", [_earlier_result_cell(side) for side in sides]),
     ]
     rows += [
         (title, [_format_last(side, metric) if side.has_curve(title, metric) else EMPTY_CELL for side in sides])
@@ -370,6 +372,12 @@ def state_cell(side: ComparedSide) -> str:
     return states[0] if are_equal else f"{states.count('finished')} finished"
 
 
+def _earlier_result_cell(side: ComparedSide) -> str:
+    """Return the round of the result of a run that has gone further; of a group, the earliest."""
+    rounds = [round_ for run in side.members if (round_ := run.round_if_earlier(run.result)) is not None]
+    return f"round {min(rounds)}" if rounds else EMPTY_CELL
+
+
 def _resident_cell(side: ComparedSide) -> str:
     """Return the resident memory after a run's last round; of a group, the largest over its runs."""
     last_lines = [run.ledger[-1] for run in side.members if run.ledger]
@@ -430,7 +438,9 @@ def _are_identical(side: ComparedSide, first: ComparedSide, difference: Differen
 def _exact_numbers(run: RunRecords) -> str:
     """Return the numbers of a run that follow from its settings alone, as text, in which a NaN equals itself."""
     metrics = {name: values for name, values in run.metrics.items() if not name.startswith(MACHINE_METRICS)}
-    return repr((sorted(metrics.items()), run.result))
+    # Without the round, which results of earlier versions lack.
+    result = {name: value for name, value in (run.result or {}).items() if name != ROUND}
+    return repr((sorted(metrics.items()), result))
 
 
 def _compare_to_first(side: ComparedSide, first: ComparedSide) -> RunDifference:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from flatwater.mirror.download import CONFIG_FILE
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import MAXIMUM_RESULT, RunLine, read_run_line, unreadable_line
+from flatwater.rundir.listing import RunLine, read_run_line, unreadable_line
+from flatwater.rundir.results import MAXIMUM_RESULT
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater.storage.url_lock import LOCK_FILE, has_writer, is_lock

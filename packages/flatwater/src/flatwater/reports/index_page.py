@@ -66,6 +66,9 @@ def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: 
         [_run_cells(run, folder, page_folder, sort, with_tags=bool(tags)) for run in runs],
         text_columns=3 + len(tags),
     )
+    for run in runs:
+        if run.result_note:
+            yield Paragraph(f"{run.name}: {run.result_note}", "reading")
     unreported_names = [
         run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()
     ]

@@ -1,12 +1,12 @@
 """`report.html`: a run as one page, with the result first, then findings, memory, speed and settings."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite, isnan
 from pathlib import PurePath
 from statistics import fmean, median
 from typing import Any
 
-from flatwater.description import Description
 from flatwater.metrics.jsonl_lines import spread_indexes
 from flatwater.reports.learning_charts import own_number_charts
 from flatwater.reports.memory_charts import (
@@ -20,7 +20,7 @@ from flatwater.reports.memory_charts import (
 )
 from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
-from flatwater.reports.result_blocks import missing_paragraph
+from flatwater.reports.result_blocks import age_blocks, missing_paragraph
 from flatwater.rundir.records import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.format_strings import fill_format, write_value
@@ -63,6 +63,8 @@ def page_sections(run: RunRecords) -> list[Section]:
     if numbers := list(own_number_charts(run)):
         parts["Your numbers"] = numbers
     sections = [Section(title=title, blocks=list(blocks)) for title, blocks in parts.items()]
+    # Before all that is shown of the result, whichever recipe shows it.
+    sections[0] = replace(sections[0], blocks=[*age_blocks(run, run.result), *sections[0].blocks])
     return sections + [
         Section(title=title, blocks=list(make_blocks(run))) for title, make_blocks in SECTION_MAKERS.items()
     ]
@@ -93,7 +95,7 @@ def _page_subtitle(run: RunRecords) -> str:
 
 def _head_tiles(run: RunRecords) -> list[Tile]:
     """Return the tiles at the head of the page: result, curve, rounds, memory and findings, up to six."""
-    tiles: list[Tile] = [] if run.result is None else [_headline_tile(run.recipe, run.result)]
+    tiles: list[Tile] = [] if run.result is None else [_headline_tile(run, run.result)]
     title, metric = run.recipe.judged_curve
     finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if finite:
@@ -115,14 +117,16 @@ def _head_tiles(run: RunRecords) -> list[Tile]:
     return tiles
 
 
-def _headline_tile(recipe: Description, result: Mapping[str, Any]) -> Tile:
+def _headline_tile(run: RunRecords, result: Mapping[str, Any]) -> Tile:
     """Return a tile with the most important number of the trained policy, and that of the baseline below."""
+    recipe, round_ = run.recipe, run.round_if_earlier(result)
     headline, rows = recipe.headline, result[recipe.players]
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
     texts = {name: "-" if number is None else headline.write(number) for name, number in numbers.items()}
     own_text, baseline_text = texts.get(recipe.trained, "-"), texts.get(headline.against, "-")
     comparison = write_value(headline.comparison_form, baseline_text)  # such as `21.40 by chance`
-    return Tile(headline.title, own_text, below=comparison)
+    title = headline.title if round_ is None else f"{headline.title}, {recipe.layout.round} {round_}"
+    return Tile(title, own_text, below=comparison)
 
 
 def _pace_text(run: RunRecords) -> str:

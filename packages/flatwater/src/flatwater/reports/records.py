@@ -3,6 +3,7 @@
 A file that is not there (in an older run, or one in training) leaves its field empty, and the page says so.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +31,7 @@ from flatwater.rundir.records import (
     read_plan,
     summarize_alarms,
 )
-from flatwater.rundir.results import read_result
+from flatwater.rundir.results import earlier_round, read_result, result_round
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.json_values import is_number
 from flatwater_watch.files.regular_files import read_regular
@@ -70,6 +71,10 @@ class RunRecords:
     """Parent, round and changed settings of a fork; empty if the run is not a fork."""
     doubts: list[str] = field(default_factory=list)
     """Reasons why it cannot be resumed bit for bit; empty if it can."""
+
+    def round_if_earlier(self, result: Mapping[str, Any] | None) -> int | None:
+        """Return the round of a result, where the run has gone further; None if it has not, or without a result."""
+        return earlier_round(result_round(result), self.done)
 
 
 def read_run(path: Path) -> RunRecords:

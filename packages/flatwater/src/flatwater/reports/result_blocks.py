@@ -5,6 +5,7 @@ from typing import Any
 
 from flatwater.description import Description, measured_numbers
 from flatwater.reports.records import RunRecords
+from flatwater.rundir.results import earlier_result_note
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Table
 
 
@@ -37,9 +38,16 @@ def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
     return Table((row_title, *(number.title for number in numbers)), rows)
 
 
+def age_blocks(run: RunRecords, result: Mapping[str, Any] | None) -> Iterator[Block]:
+    """Yield a paragraph that says of which round a result is, where the run has gone further."""
+    if (round_ := run.round_if_earlier(result)) is not None:
+        yield Paragraph(f"Not the newest: {earlier_result_note(round_, run.done)}.", "missing")
+
+
 def holdout_blocks(run: RunRecords) -> Iterator[Block]:
     """Yield blocks of the last result on the holdout; nothing if the holdout was never used."""
     if run.holdout is not None:
         yield Heading(run.recipe.result_title(run.holdout))
+        yield from age_blocks(run, run.holdout)
         yield result_table(run.recipe, run.holdout)
         yield Paragraph(f"{run.holdout.get('verdict') or ''} Note: {run.holdout.get('note', '')}.".strip(), "reading")

@@ -20,15 +20,13 @@ from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.origin import origin_text
-from flatwater.rundir.results import read_result
+from flatwater.rundir.results import MAXIMUM_RESULT, earlier_result_note, earlier_result_round, read_result
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.json_values import is_number
 from flatwater_watch.files.regular_files import open_regular
 from flatwater_watch.sanitize import escape_controls, short_repr
 
-MAXIMUM_RESULT = 4 << 20
-"""Most bytes of a result.json that is read for a list."""
 MAXIMUM_FILES = 100_000
 """Most files of a folder whose sizes are summed or whose times are compared."""
 MAXIMUM_PROBLEM = 1_000
@@ -72,6 +70,13 @@ class RunLine:
     """Parent, round and changed settings of a fork; empty if the run is not a fork."""
     doubt: str = ""
     """Reason why it is not exact, so that a resume ends with other numbers; empty if it is bit for bit."""
+    result_round: int | None = None
+    """Round of the result in its folder, where the run has gone further; None if it has not, or has no result."""
+
+    @property
+    def result_note(self) -> str:
+        """Words about a result of an earlier round; empty if there is none."""
+        return "" if self.result_round is None else earlier_result_note(self.result_round, self.done)
 
 
 def list_runs(folder: Path) -> list[RunLine]:
@@ -231,6 +236,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         result=result,
         origin=origin_text(folder, settings),
         doubt=next(iter(read_inexact_reasons(folder)), ""),  # the first reason
+        result_round=earlier_result_round(folder, rounds_done),
     )
 
 
@@ -290,7 +296,9 @@ def run_state(folder: RunFolder, rounds_done: int, rounds: int) -> str:
     """Return the state: `training`, `finished`, or `stopped` (it can be resumed)."""
     if _is_locked(folder):
         return "training"
-    return "finished" if rounds_done >= rounds and folder.result.is_file() else "stopped"
+    has_ended = rounds_done >= rounds and folder.result.is_file()
+    # A run that was resumed and killed before its new result can be resumed once more, for that result.
+    return "finished" if has_ended and earlier_result_round(folder, rounds_done) is None else "stopped"
 
 
 def _format_date(seconds: float) -> str:

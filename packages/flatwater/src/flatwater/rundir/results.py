@@ -1,17 +1,36 @@
 """Reads the result of a run, and checks it: a person may have edited the file, or a disk may have damaged it."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from flatwater.description import Description
+from flatwater.metrics.jsonl import MAXIMUM_ROUNDS
 from flatwater.recipe import Recipe
 from flatwater.rundir.events import ends_as_finished
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
+from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.json_values import is_number, parse_json
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.sanitize import short_repr
+
+ROUND = "round"
+"""Field of a result: the round after which the policy was scored. Results of earlier versions have none."""
+MAXIMUM_RESULT = 4 << 20
+"""Most bytes of a result.json that is read for a list."""
+
+
+def write_json(result: Mapping[str, Any], file: Path) -> None:
+    """Write a result as a file, atomically."""
+    write_object(file, json.dumps(result, indent=1).encode() + b"\n")
+
+
+def result_round(result: object) -> int | None:
+    """Return the round to which a result belongs; None if it does not tell, as those of earlier versions."""
+    round_ = result.get(ROUND) if isinstance(result, dict) else None
+    return round_ if type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS else None  # `type`, as True is an int
 
 
 def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_BYTES) -> dict[str, Any] | None:
@@ -36,18 +55,52 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     return result
 
 
-def has_newest_result(folder: RunFolder, recipe: Recipe | Description, checkpoint: Path) -> bool:
+def has_newest_result(folder: RunFolder, recipe: Recipe | Description, round_: int, checkpoint: Path) -> bool:
     """Return whether a run's `result.json` is whole, and is the result of its newest checkpoint.
 
-    A run that was resumed and killed has the result of an earlier checkpoint. The file is then older than the newest
-    checkpoint's; in a copy of the folder the times may be those of copying, but run.log still has the later start.
+    A run that was resumed and killed has the result of an earlier round. Where a result does not tell its round, its
+    file is then older than the checkpoint's; in a copy of the folder the times may be those of copying. In either case
+    run.log has the later start, as a round may also have been trained a second time.
+
+    Args:
+        folder: folder of the run.
+        recipe: recipe of the run.
+        round_: round of the newest checkpoint.
+        checkpoint: file of the newest checkpoint.
     """
     try:
-        is_whole = read_result(folder.result, recipe) is not None
-        is_newer = is_whole and folder.result.stat().st_mtime_ns > checkpoint.stat().st_mtime_ns
+        if (result := read_result(folder.result, recipe)) is None:
+            return False
+        is_newest = (
+            folder.result.stat().st_mtime_ns > checkpoint.stat().st_mtime_ns
+            if ROUND not in result
+            else result_round(result) == round_
+        )
     except (OSError, RunError):
         return False
-    return is_newer and ends_as_finished(folder.log)
+    return is_newest and ends_as_finished(folder.log)
+
+
+def earlier_result_round(folder: RunFolder, rounds_done: int) -> int | None:
+    """Return the round of a run's `result.json` if the run has gone further.
+
+    None if it has not, or if the file is not there, damaged, or of a version that did not write the round.
+    """
+    try:
+        round_ = result_round(parse_json(read_regular(folder.result, MAXIMUM_RESULT, follow_links=False)))
+    except (OSError, ValueError):
+        return None
+    return earlier_round(round_, rounds_done)
+
+
+def earlier_round(round_: int | None, rounds_done: int) -> int | None:
+    """Return the round of a result if the run has gone further; None if it has not, or if the round is unknown."""
+    return None if round_ is None or round_ >= rounds_done else round_
+
+
+def earlier_result_note(round_: int, rounds_done: int) -> str:
+    """Return the words that a run with a result of round `round_` has gone further."""
+    return f"the result is of round {round_} of {rounds_done}; the run gets a new one at its end, or by `evaluate`"
 
 
 def check_result(content: object, recipe: Recipe | Description) -> None:
@@ -59,6 +112,8 @@ def check_result(content: object, recipe: Recipe | Description) -> None:
     """
     if not isinstance(content, dict):
         raise TypeError(f"{short_repr(content)}: expected keys and values")
+    if ROUND in content and result_round(content) is None:
+        raise TypeError(f"{ROUND} = {short_repr(content[ROUND])}: expected a whole number")
     # Fields such as `split`, which say on what data the result was measured.
     for name in recipe.context_fields:
         if not isinstance(content.get(name), str | int):

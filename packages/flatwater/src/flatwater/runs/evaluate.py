@@ -133,7 +133,7 @@ def _score_and_write(composed_run: Run, folder: RunFolder, say: ShowLine) -> dic
     except RunError as error:
         say(f"the result was not saved: {error}")
         # `write_result` returns nothing, so the episodes are played once more.
-        return composed_run.score(holdout=False)
+        return composed_run.with_round(composed_run.score(holdout=False))
     # Read from the file, so that the printed result is the written one.
     result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow_links=False))
     return result

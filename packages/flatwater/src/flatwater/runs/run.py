@@ -1,6 +1,5 @@
 """The base classes of runs: what the loop, the ledger, checkpoints and results need of a run of any recipe."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, learner_alarms
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import ROUND, write_json
 from flatwater.runs.machine import find_device
 from flatwater.runs.warm_start import take_weights_
 from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import require
-from flatwater_watch.files.directory import write_object
 from flatwater_watch.meters.process import private_bytes
 
 if TYPE_CHECKING:  # most runs have no workers
@@ -163,13 +162,17 @@ class Run(ABC):
             holdout: whether to score on the holdout, on which nothing was learned or chosen, instead of validation.
         """
 
+    def with_round(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a result with the round to which it belongs: the run may go further than its last result."""
+        return {**result, ROUND: self.trainer.progress.round}
+
     def write_result(self, folder: RunFolder) -> None:
         """Score the run on validation data, and write `result.json`.
 
         Raises:
             RunError: the disk is full or the folder read-only.
         """
-        write_object(folder.result, json.dumps(self.score(holdout=False), indent=1).encode() + b"\n")
+        write_json(self.with_round(self.score(holdout=False)), folder.result)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Score the run on the holdout, and write `holdout.json`. Returns the result.
@@ -177,8 +180,8 @@ class Run(ABC):
         Raises:
             RunError: the disk is full or the folder read-only.
         """
-        result = self.score(holdout=True)
-        write_object(folder.holdout, json.dumps(result, indent=1).encode() + b"\n")
+        result = self.with_round(self.score(holdout=True))
+        write_json(result, folder.holdout)
         return result
 
 

@@ -264,7 +264,7 @@ def _resume_run(
     composed_run = run_with_traces(composed_run, profile)
     # Before the configuration is written: with other settings the run is scored again.
     is_unchanged = manifest.round == config.rounds and config == read_config(folder)
-    is_scored = is_unchanged and has_newest_result(folder, recipe, manifest.file)
+    is_scored = is_unchanged and has_newest_result(folder, recipe, manifest.round, manifest.file)
     # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     remember_run(folder, events.show_line)

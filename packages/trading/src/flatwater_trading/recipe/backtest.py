@@ -10,17 +10,19 @@ import numpy as np
 import polars as pl
 import torch
 
+from flatwater.rundir.results import write_json
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.benchmark import Benchmark
-from flatwater_trading.recipe.result import equity_frame, prices_note, score_as_json, sheet_frame, write_json
+from flatwater_trading.recipe.result import equity_frame, prices_note, score_as_json, sheet_frame
 from flatwater_trading.recipe.score import ChampionEvaluation, score_champion
 from flatwater_trading.recipe.tables import write_frame
 from flatwater_trading.recipe.threads import one_thread
 from flatwater_trading.training.lessons import purchase_rows
 from flatwater_trading.training.setup import build_setup
 from flatwater_watch.errors import ConfigError, DataError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.sanitize import short_repr
 
@@ -54,7 +56,7 @@ class Backtest:
         Raises:
             ConfigError: the folder is a file or belongs to a run, or has a backtest and `force` is False.
         """
-        folder_path = Path(folder)
+        folder_path = expand_home(folder)
         require_free_folder(folder_path, force=force)
         for name, table in zip(TABLES, (self.equity, self.trades, self.sheet), strict=True):
             write_frame(table, folder_path / name)

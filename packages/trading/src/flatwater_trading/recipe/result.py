@@ -1,9 +1,7 @@
 """Results of a finished run: result.json, the champion's trades on their prices, and the equity curves."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import polars as pl
 
 from flatwater.metrics.short_numbers import finite_or_none
 from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import write_json
 from flatwater.runs.fingerprint import version_facts
 from flatwater_trading.panel.oddities import splits_note
 from flatwater_trading.panel.panel import Panel
@@ -20,7 +19,6 @@ from flatwater_trading.recipe.purchase_rules import RuleChoice
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
-from flatwater_watch.files.directory import write_object
 from flatwater_watch.phrases import list_phrase
 
 MAXIMUM_PRICES = 12
@@ -57,11 +55,6 @@ def write_holdout(panel: Panel, played_days: PlayedDays, result: Mapping[str, An
     write_frame(equity_frame(panel, played_days), tables.holdout_equity)
     write_frame(sheet_frame(panel, played_days), tables.holdout_sheet)
     write_json({**result, "chance": played_days.chance.tolist()}, folder.holdout)
-
-
-def write_json(result: Mapping[str, Any], file: Path) -> None:
-    """Write a result as a file, atomically."""
-    write_object(file, json.dumps(result, indent=1).encode() + b"\n")
 
 
 def as_json(

@@ -196,7 +196,8 @@ class ErlRun(WorkersRun):
         )
         score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"
-        return score, as_json(self.panel, self.trainer, score, choice, split, threads=self.config.threads)
+        result = as_json(self.panel, self.trainer, score, choice, split, threads=self.config.threads)
+        return score, self.with_round(result)
 
 
 def compose(config: ErlRunConfig) -> ErlRun:

@@ -1,6 +1,5 @@
 """A run of `grow`, composed from its configuration: the task, the pool, the policy, the phases."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +15,13 @@ from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.score import GrowScore, score_policy
 from flatwater.recipes.grow.workers import GrowWorkers
 from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.results import write_json
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned_state, refuse_unfit
 from flatwater.runs.run import OnPolicyRun, WorkersRun
 from flatwater.runs.scores import episode_result
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import GrowSetup, build_grow
-from flatwater_watch.files.directory import write_object
 from flatwater_watch.phrases import count_phrase, noun_form
 
 
@@ -71,7 +70,7 @@ class GrowRun(OnPolicyRun, WorkersRun):
         """Play the held-out episodes; write result.json and lives.npz, each whole or not at all."""
         result, score = self._score_split("held-out")
         write_lives(folder.root, score.lives)
-        write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
+        write_json(self.with_round(result), folder.result)
 
     def _score_split(self, split: str) -> tuple[dict[str, Any], GrowScore]:
         """Play held-out or holdout episodes; return the result as plain values, and the score."""

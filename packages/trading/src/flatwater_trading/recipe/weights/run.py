@@ -131,7 +131,7 @@ class WeightsRun(Run):
             "threads": self.config.threads,
             "note": split_note(self.panel, days, split),
         }
-        return score, as_json(self.panel, score, split) | trader.as_json() | run_facts
+        return score, self.with_round(as_json(self.panel, score, split) | trader.as_json() | run_facts)
 
 
 def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrader:
