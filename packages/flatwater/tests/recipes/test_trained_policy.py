@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces as gym
 
+import flatwater as fw
 from flatwater.algorithms.learner import forward_step
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
@@ -261,6 +262,41 @@ def test_a_policy_goes_to_another_process_by_pickle(env: type[Drawn]) -> None:
 def test_what_a_reset_returns_is_told_from_its_observation() -> None:
     with pytest.raises(ConfigError, match=r"got a pair, as env.reset\(\) returns: give its first part"):
         policy(Boat).act(Boat().reset(seed=0))
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e300])
+def test_a_number_that_is_not_finite_is_refused_by_its_key_and_place(number: float) -> None:
+    """It was answered with the first action, without a word; 1e300 is an infinity of the network's float32."""
+    ours, seen = policy(Boat), vector_of(Boat, 3).reset(seed=1)[0]
+    seen["speed"][2, 1] = number
+    place = r"\['speed'\]\[1\] is (nan|-?inf)"
+    for answer in (ours.act, ours.value, ours.predict):
+        with pytest.raises(ConfigError, match=rf"^obs{place}, in observation 2 of 3: expected a finite.* --allow-nan$"):
+            answer(seen)
+    by_agent = {"a": Boat().reset(seed=1)[0], "b": {key: part[2] for key, part in seen.items()}}
+    with pytest.raises(ConfigError, match=rf"^obs\['b'\]{place}: "):
+        ours.act(by_agent)
+    swings = champion().fresh()
+    for rows in (swings, swings.on_rows()):
+        with pytest.raises(ConfigError, match=r"^obs\[0\] is (nan|-?inf): "):
+            rows.act(np.array([number, 0, 0], np.float32))
+
+
+@pytest.mark.parametrize("flag", ["allowed", "refused"])
+@pytest.mark.parametrize("recipe", ["ppo", "dqn"])
+def test_a_policy_and_its_file_take_nan_where_its_run_did(recipe: str, flag: str, tmp_path: Path) -> None:
+    allow_nan = flag == "allowed"
+    sizes: dict[str, Any] = {"envs": 2, "block": 8} if recipe == "ppo" else {"steps": 16, "wrapped": {"steps": 12}}
+    run = fw.train(recipe, run=tmp_path / "run", rounds=1, threads=1, allow_nan=allow_nan, quiet=True, **sizes)
+    file = tmp_path / "policy.safetensors"
+    fw.export(run.path, file)
+    for ours in (fw.load(run.path), fw.load(file)):
+        if allow_nan:
+            assert ours.act(np.full(4, np.nan, np.float32)) in {0, 1}
+        else:
+            with pytest.raises(ConfigError, match=r"obs\[0\] is nan"):
+                ours.act(np.full(4, np.nan, np.float32))
 
 
 def test_a_mask_without_a_legal_choice_in_one_list_is_refused() -> None:

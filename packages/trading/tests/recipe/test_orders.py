@@ -538,6 +538,8 @@ def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
         trader.act(np.zeros(3))
     with pytest.raises(ConfigError, match=r"account = an array \[2, 3\]: .*\[1, 6, 3\]"):
         trader.act(np.zeros((6, 20, 7)), np.zeros((2, 3)))
+    with pytest.raises(ConfigError, match=r"account\[2, 1\] is nan: expected a finite number"):
+        trader.act(np.zeros((6, 20, 7)), np.where(np.arange(18).reshape(6, 3) == 7, np.nan, 0))
     with pytest.raises(ConfigError, match="account is given"):
         fw.load(runs["hindsight"]).act(np.zeros((6, 20, 7)), np.zeros((6, 3)))
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from flatwater.envs.world import Array, Spaces, split_legal
+from flatwater.envs.wrapped.checks import find_not_finite
 from flatwater.envs.wrapped.masks import split_mask
 from flatwater.envs.wrapped.native_spaces import NativeSpaces, Rows, split_axes, to_array
 from flatwater.runs.policy_export import PolicyExport
@@ -65,6 +66,8 @@ class TrainedPolicy:
         spaces: Spaces,
         native: NativeSpaces | None,
         build_export: Callable[[], PolicyExport],
+        *,
+        allow_nan: bool = False,
     ) -> None:
         """Keep the network and the spaces; the memory is empty.
 
@@ -73,9 +76,12 @@ class TrainedPolicy:
             spaces: spaces of the world in which the policy was trained.
             native: spaces of the environment in that world; None if users give the world's own arrays.
             build_export: returns the policy without its run, for an export.
+            allow_nan: whether it was trained with NaN and infinities in observations, and takes them.
         """
         self._network, self._build_export = network, build_export
-        self._spaces, self._native = spaces, native
+        self._spaces, self._native, self._allow_nan = spaces, native, allow_nan
+        can_be_nan = spaces.form == "vector" if native is None else bool(native.reader.measures)
+        self._checks_numbers = can_be_nan and not allow_nan
         self.generator = torch.Generator().manual_seed(0)
         """Generator from which actions are drawn: `policy.generator.manual_seed(7)` draws others."""
         self._memory = torch.zeros(2, 0, network.cells, device="cpu")  # of no agents
@@ -126,7 +132,8 @@ class TrainedPolicy:
             generator: a CPU generator to draw from; left out, the policy's own.
 
         Raises:
-            ConfigError: an observation is not of the space of training, or there are other agents than before.
+            ConfigError: an observation is not of the space of training or has NaN or infinities, which the training
+                had not, or there are other agents than before.
         """
         obs, legal = self._split_mask(obs, legal)
         agents = self._split_by_agent(obs)
@@ -191,11 +198,11 @@ class TrainedPolicy:
 
     def fresh(self) -> "TrainedPolicy":
         """Return a policy with the same network that remembers nothing yet."""
-        return TrainedPolicy(self._network, self._spaces, self._native, self._build_export)
+        return TrainedPolicy(self._network, self._spaces, self._native, self._build_export, allow_nan=self._allow_nan)
 
     def on_rows(self) -> "TrainedPolicy":
         """Return a policy with the same network that takes and returns the world's arrays, with its own memory."""
-        return TrainedPolicy(self._network, self._spaces, None, self._build_export)
+        return TrainedPolicy(self._network, self._spaces, None, self._build_export, allow_nan=self._allow_nan)
 
     def to_export(self) -> PolicyExport:
         """Return the policy without its run, to be exported."""
@@ -233,7 +240,7 @@ class TrainedPolicy:
             if not obs:  # no agent is left in the game
                 no_rows = Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,))
                 return _AgentRows(no_rows, (), is_by_agent=True)
-            by_agent = [self._world_rows(agent_obs).obs for agent_obs in obs.values()]
+            by_agent = [self._world_rows(agent_obs, f"obs[{agent!r}]").obs for agent, agent_obs in obs.items()]
             if any(len(agent_rows) != 1 for agent_rows in by_agent):
                 raise ConfigError(f"obs is a dict by {[*obs]}: expected one observation of each agent")
             return _AgentRows(Rows(np.concatenate(by_agent), (len(by_agent),)), [*obs], is_by_agent=True)
@@ -245,14 +252,44 @@ class TrainedPolicy:
         # By the keys of the space: a dict by agent has names of agents, and none of these keys.
         return self._native is not None and not self._native.keys.isdisjoint(obs)
 
-    def _world_rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
+    def _world_rows(self, obs: Any, name: str = "obs") -> Rows:  # noqa: ANN401  (whatever the space holds)
         """Return one or several observations as the world's rows, [B, *obs], with their leading axes.
 
+        Args:
+            obs: the observations.
+            name: their name in messages.
+
         Raises:
-            ConfigError: the observation is not of the space of training.
+            ConfigError: the observation is not of the space of training, or has a number that is not finite.
         """
-        if self._native is not None:
-            return self._native.rows(obs)
+        rows = self._array_rows(obs) if self._native is None else self._native.rows(obs)
+        if self._checks_numbers:
+            self._require_finite(rows.obs, name)
+        return rows
+
+    def _require_finite(self, rows: Array, name: str) -> None:
+        """Refuse NaN and infinities in observations: a network would answer them with any action.
+
+        Raises:
+            ConfigError: a number is not finite; the message has its place.
+        """
+        numbers = rows if self._native is None else self._native.reader.numbers(rows)
+        if (index := find_not_finite(numbers)) is None:
+            return
+        row, *place = index
+        part = f"{name}{place}" if self._native is None else f"{name}{self._native.reader.part_access(*place)}"
+        row_phrase = f", in observation {row} of {len(rows)}" if len(rows) > 1 else ""
+        raise ConfigError(
+            f"{part} is {numbers[index]}{row_phrase}: expected a finite number. Correct the observation, or train with "
+            "--allow-nan"
+        )
+
+    def _array_rows(self, obs: Any) -> Rows:  # noqa: ANN401  (an array of the world's)
+        """Return one or several of the world's own arrays as rows.
+
+        Raises:
+            ConfigError: they have another shape.
+        """
         shape, dtype = self._spaces.obs, self._spaces.obs_type
         try:
             array = to_array(obs)

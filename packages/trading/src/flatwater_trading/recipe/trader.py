@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from flatwater.config.mappings import from_mapping, to_mapping
 from flatwater.envs.world import Array
+from flatwater.envs.wrapped.checks import find_not_finite
 from flatwater.memory.planner import Plan, require_fit
 from flatwater.nets.stack import Params, join_weights, views
 from flatwater.rundir.layout import RunFolder
@@ -162,7 +163,8 @@ class Trader(PanelPolicy):
                 time that has passed, gain as a fraction. Left out: nothing is held.
 
         Raises:
-            ConfigError: the shape of `features` or `account` differs from that of the training.
+            ConfigError: `features` or `account` has another shape than in the training, or `account` a number that is
+                not finite.
         """
         values = _copy_as_array(features, np.float64)
         shape = (len(self.instruments), self.config.episode.context, len(self.features))
@@ -186,7 +188,7 @@ class Trader(PanelPolicy):
             days: number B of days.
 
         Raises:
-            ConfigError: the account is given and not observed, or has another shape.
+            ConfigError: the account is given and not observed, has another shape, or a number that is not finite.
         """
         shape = (days, len(self.investable), ACCOUNT_PARTS)
         if not self.config.account_observation:
@@ -201,6 +203,8 @@ class Trader(PanelPolicy):
         is_one_day = days <= 1 and values.shape == shape[1:]
         if values.shape != shape and not is_one_day:
             raise ConfigError(f"account = an array {list(values.shape)}: expected {list(shape)}")
+        if (index := find_not_finite(values)) is not None:
+            raise ConfigError(f"account{[*index]} is {values[index]}: expected a finite number")
         return torch.from_numpy(values).view(shape)
 
     def to_export(self) -> PolicyExport:

@@ -56,12 +56,16 @@ class ObservationReader(NamedTuple):
 
     def part_name(self, number: int) -> str:
         """Return the name of the vector's number at position `number`: `observation['speed'][2]`."""
+        return f"observation{self.part_access(number)}"
+
+    def part_access(self, number: int) -> str:
+        """Return the access to the vector's number at position `number` in an observation: `['speed'][2]`."""
         start = 0
         for end, key in self.keys:
             if number < end:
-                return f"observation{key}[{number - start}]"
+                return f"{key}[{number - start}]"
             start = end
-        return f"observation[{number}]"
+        return f"[{number}]"
 
     def numbers(self, obs: Array) -> Array:
         """Return rows [..., *shape] without their images, as float32; other forms are returned unchanged."""

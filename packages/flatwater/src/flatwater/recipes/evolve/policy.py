@@ -42,7 +42,7 @@ def make_trained_policy(run: EvolveRun, _folder: RunFolder | None = None) -> Tra
     for number, rows in enumerate(critics):
         weights |= _member_weights(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
     native = find_native_spaces(run.trainer.evaluator.world)  # None if the world has no spaces of Gymnasium
-    return build_champion(actor, setup.spaces, native, weights)
+    return build_champion(actor, setup.spaces, native, weights, allow_nan=run.config.allow_nan)
 
 
 CRITIC = "critic."
@@ -55,7 +55,12 @@ def _member_weights(row: Float[Tensor, "1 n"], layout: Layout, prefix: str) -> d
 
 
 def build_champion(
-    actor: MLPActor | MLPValues, spaces: Spaces, native: NativeSpaces | None, weights: Mapping[str, Tensor]
+    actor: MLPActor | MLPValues,
+    spaces: Spaces,
+    native: NativeSpaces | None,
+    weights: Mapping[str, Tensor],
+    *,
+    allow_nan: bool = False,
 ) -> TrainedPolicy:
     """Return a champion as a policy without a memory; its actions have no noise unless the caller draws them.
 
@@ -64,9 +69,11 @@ def build_champion(
         spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
         weights: weights of the actor by name, and of critics, if any, as `critic.0.` and the name.
+        allow_nan: whether it was trained with NaN and infinities in observations.
     """
     module = ChampionModule(actor, spaces, weights)
-    return TrainedPolicy(module, spaces, native, partial(_build_export, module, native))
+    build_export = partial(_build_export, module, native, allow_nan=allow_nan)
+    return TrainedPolicy(module, spaces, native, build_export, allow_nan=allow_nan)
 
 
 class ChampionModule(nn.Module):
@@ -164,7 +171,7 @@ def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
     return MLPCritic(actor.obs, actor.action, actor.hidden)
 
 
-def _build_export(module: ChampionModule, native: NativeSpaces | None) -> PolicyExport:
+def _build_export(module: ChampionModule, native: NativeSpaces | None, *, allow_nan: bool) -> PolicyExport:
     """Return the champion with its weights on the CPU, and the texts and numbers that an exported file needs."""
     actor, spaces = module.actor, module.spaces
     actions, bounds = list(spaces.actions), [list(bound) for bound in spaces.bounds or ()]
@@ -192,6 +199,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
             "masked": spaces.masked,
             "drawn": actor.drawn,
             "critics": module.critics,
+            "allow_nan": allow_nan,
             "env": None if native is None else native.header(),
         },
         tensors=weights,
@@ -216,6 +224,7 @@ class _ChampionHeader:
     """Shape of an observation with images."""
     network: str = ""
     """Network that reads observations with images."""
+    allow_nan: bool = False
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
@@ -255,4 +264,5 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
     row = join_weights(tensors, layout)  # all weights of the file in one row, after a check of their shapes
-    return build_champion(actor, spaces, native, _member_weights(row, layout, prefix=""))
+    all_weights = _member_weights(row, layout, prefix="")
+    return build_champion(actor, spaces, native, all_weights, allow_nan=header_fields.allow_nan)

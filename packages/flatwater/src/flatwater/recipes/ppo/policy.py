@@ -38,20 +38,28 @@ def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> Tra
 
     The folder is passed to the `make_trained_policy` of every recipe; this one needs nothing from it.
     """
-    setup, policies = run.trainer.setup, dict[str, TrainedPolicy]()
+    setup, policies, allow_nan = run.trainer.setup, dict[str, TrainedPolicy](), run.config.allow_nan
     for part in policy_parts(setup, run.trainer.run):
         network, spaces = part.setup.network, part.setup.spaces
         # Copies: the run, with its rollout and moments, can be freed.
         copies = {name: weight.detach().clone() for name, weight in weight_views(network, part.learner).items()}
         if part.rows is None:  # all agents are of one kind, with one policy
-            return build_policy(network, spaces, find_native_spaces(run.trainer.evaluator.world), copies)
+            native = find_native_spaces(run.trainer.evaluator.world)
+            return build_policy(network, spaces, native, copies, allow_nan=allow_nan)
         kind = part.rows.kind
         native = native_spaces(kind.observation, kind.action, kind.form, run.world_name)
-        policies[kind.name] = build_policy(network, spaces, native, copies)
+        policies[kind.name] = build_policy(network, spaces, native, copies, allow_nan=allow_nan)
     return KindsPolicy(policies, setup.spaces)
 
 
-def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:
+def build_policy(
+    network: ActorCritic,
+    spaces: Spaces,
+    native: NativeSpaces | None,
+    weights: Weights,
+    *,
+    allow_nan: bool = False,
+) -> TrainedPolicy:
     """Return a policy with these weights, which are not copied.
 
     Args:
@@ -59,9 +67,11 @@ def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | No
         spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
         weights: weights and statistics by name.
+        allow_nan: whether it was trained with NaN and infinities in observations.
     """
     module = _build_module(network, spaces, weights)
-    return TrainedPolicy(module, spaces, native, partial(_build_export, module, native))
+    build_export = partial(_build_export, module, native, allow_nan=allow_nan)
+    return TrainedPolicy(module, spaces, native, build_export, allow_nan=allow_nan)
 
 
 class PolicyModule(nn.Module):
@@ -158,7 +168,7 @@ def _build_module(network: ActorCritic, spaces: Spaces, weights: Weights) -> Pol
     return module_class(network, spaces, weights)
 
 
-def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyExport:
+def _build_export(module: PolicyModule, native: NativeSpaces | None, *, allow_nan: bool) -> PolicyExport:
     """Return the policy with its weights on the CPU, and the texts and numbers that an exported file needs."""
     spaces, config, cpu = module.spaces, module.network.config, torch.device("cpu")
     network = build_actor_critic(spaces, config, cpu)
@@ -190,6 +200,7 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
             "choices": spaces.choices,
             "masked": spaces.masked,
             "measures": network.measures,
+            "allow_nan": allow_nan,
             "settings": {"policy": {"network": config.network}},
             "policy": to_mapping(config),
             "env": None if native is None else native.header(),
@@ -221,6 +232,7 @@ class _PolicyHeader:
     choices: tuple[int, ...] | None = None
     masked: bool = False
     measures: tuple[int, ...] = ()
+    allow_nan: bool = False
     env: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings that name code, so that a reader asks before it is imported."""
@@ -255,4 +267,5 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     weights = views(join_weights(tensors, layout), layout)
     buffers = {} if network.encoder is None else network.encoder.fill_buffers(tensors)
     one_member = {name: weight[0] for name, weight in weights.items()}
-    return build_policy(network, spaces, native, statistics | buffers | one_member)
+    all_weights = statistics | buffers | one_member
+    return build_policy(network, spaces, native, all_weights, allow_nan=header_fields.allow_nan)
