@@ -18,6 +18,7 @@ import torch
 import flatwater as fw
 from flatwater.api import resolve_config
 from flatwater_watch.errors import CheckpointError, ConfigError
+from flatwater_watch.files.directory import expand_home
 
 SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
 SMALL |= {"learner": {"epochs": 2, "minibatches": 1}, "wrapped": {"steps": 60}}
@@ -34,6 +35,35 @@ pytestmark = pytest.mark.usefixtures("unpainted")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_paths_of_the_users_home_lead_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of the name `~` was made in the working folder."""
+    home = folder / "home"
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    monkeypatch.setenv("HOME", str(home))
+    home.mkdir()
+    (home / "settings.toml").write_text("envs = 4")
+    run = fw.train("ppo", rounds=1, run="~/run", config="~/settings.toml", quiet=True, **{**SMALL, "envs": 2})
+    assert run.path == home / "run"
+    assert fw.plan("ppo", config="~/settings.toml").owners != fw.plan("ppo").owners
+    assert fw.evaluate("~/run") == fw.resume("~/run", quiet=True).result
+    fork = fw.fork(Path("~/run"), run="~/fork", rounds=2, quiet=True)
+    elder = {**SMALL, "from_run": "~/run"}
+    assert (
+        f'from_run = "{home}/run"' in (fw.train("ppo", rounds=1, quiet=True, **elder).path / "config.toml").read_text()
+    )
+    fw.compare("~/run", fork, page="~/compared.html")
+    fork.report("~/report.html")
+    fw.export("~/run", "~/policy.safetensors")
+    assert fw.load("~/policy.safetensors").act(np.zeros(4)) == fw.load("~/run").act(np.zeros(4))
+    fw.save_checkpoint("~/own", {"weight": torch.ones(1)}, step=3)
+    assert fw.restore_checkpoint("~/own", {"weight": torch.ones(1)}) == 3
+    names = {"run", "fork", "own", "settings.toml", "compared.html", "report.html", "policy.safetensors"}
+    assert names <= {path.name for path in home.iterdir()}
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+    assert expand_home("~nobody-of-this-name/x") == Path("~nobody-of-this-name/x")  # as a shell leaves it
 
 
 @pytest.mark.usefixtures("painted")

@@ -54,9 +54,11 @@ from flatwater.runs.session import start_new_run as start_run
 from flatwater.runs.settings_checks import check_and_plan
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater.runs.trust import load_settings
+from flatwater.storage.objects import is_url
 from flatwater.trainers.logged_numbers import OnEpisode
 from flatwater_watch.errors import ConfigError, Terminated
 from flatwater_watch.events.background import say_nothing
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.files.output import PAGE_OUTPUT, check_output, replace_output
 from flatwater_watch.pages.blocks import Paragraph, Piece
 from flatwater_watch.pages.document import fragment
@@ -113,7 +115,7 @@ class TrainedRun:
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page to `out`, or to `report.html` in its folder; return the file."""
         default_file = self.path / "report.html"
-        target = default_file if out is None else Path(out)
+        target = default_file if out is None else expand_home(out)
         # Before the page is made: a place that cannot be written is refused at once.
         check_output("out =", target, PAGE_OUTPUT, run_default=default_file)
         html = run_page(read_run(self.path))
@@ -343,7 +345,7 @@ def evaluate(
     """
     place, env = _find_run(run, env)
     with usual_torch_modes(), trust_code(trust), hand_over_env(env):
-        file = None if video is None else Path(video)
+        file = None if video is None else expand_home(video)
         return evaluate_run(
             place, holdout=holdout, say=say_nothing, video=file, video_episodes=video_episodes, **changes
         )
@@ -364,13 +366,14 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
     Raises:
         FlatwaterError: the runs are too few or too many, one cannot be read, or the page cannot be written.
     """
-    if page is not None:
-        check_output("page =", Path(page), PAGE_OUTPUT)
-    places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
+    page_file = None if page is None else expand_home(page)
+    if page_file is not None:
+        check_output("page =", page_file, PAGE_OUTPUT)
+    places = [_find_run(run, env=None)[0] for run in runs]
     comparison = compare_named([*map(str, places)], say_nothing)
-    if page is not None:
+    if page_file is not None:
         html = comparison.draw_page(datetime.now().astimezone())
-        replace_output(Path(page), html.encode(errors="replace"), PAGE_OUTPUT)
+        replace_output(page_file, html.encode(errors="replace"), PAGE_OUTPUT)
     return dict(comparison.values)
 
 
@@ -428,10 +431,10 @@ def export(run: TrainedRun | Path | str, to: Path | str, *, trust: bool = False,
             nothing is written.
     """
     with usual_torch_modes():
-        return write_policy(load(run, trust=trust), Path(to), budget)
+        return write_policy(load(run, trust=trust), expand_home(to), budget)
 
 
-def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:  # noqa: ANN401  (what the user has)
+def _find_run(run: TrainedRun | TrainedSeeds | Path | str, env: Any) -> tuple[Path | str, Any]:  # noqa: ANN401  (what the user has)
     """Return a run's path or URL, and its environment as an object: `env`, or else that of the result of `train`.
 
     Raises:
@@ -441,7 +444,7 @@ def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:
         return run.path, run.env if env is None else env
     if not isinstance(run, Path | str):
         raise ConfigError(f"run: expected a result of train, a folder or a URL, got a {type(run).__name__}")
-    return run, env
+    return run if is_url(run) else expand_home(run), env
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)

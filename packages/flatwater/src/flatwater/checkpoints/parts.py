@@ -30,6 +30,7 @@ from flatwater.checkpoints.verification import VerifiedCheckpoint
 from flatwater.checkpoints.writer import save_checkpoint as write_checkpoint
 from flatwater.state.tree import Scalar
 from flatwater_watch.errors import CheckpointError, require
+from flatwater_watch.files.directory import expand_home
 
 _GENERATORS_NAME = "global generators"
 _PARTS_FACT = "parts"
@@ -64,7 +65,7 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
             tree[name], forms[name] = flatten_state(access.get(), name)
     # A manifest has a round, and a step within the round; the user's loop counts steps alone, saved as the round.
     return write_checkpoint(
-        Path(folder), tree, round=step, step=0, facts={_PARTS_FACT: forms}, config=CheckpointConfig(keep=keep)
+        expand_home(folder), tree, round=step, step=0, facts={_PARTS_FACT: forms}, config=CheckpointConfig(keep=keep)
     )
 
 
@@ -82,7 +83,7 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     Raises:
         CheckpointError: the checkpoint has other parts; the message names them.
     """
-    intact = newest_intact(Path(folder), say=lambda line: warnings.warn(line, stacklevel=3))
+    intact = newest_intact(expand_home(folder), say=lambda line: warnings.warn(line, stacklevel=3))
     if intact is None:
         return 0
     forms = _saved_forms(intact)

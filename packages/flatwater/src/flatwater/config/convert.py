@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.options.setting_text import short_setting
 
 _TYPE_NAMES = {
@@ -86,7 +87,7 @@ def _convert_path(declared_type: type, value: object) -> Path:
         TypeError: another type than `Path` is declared, or the value is no text; msgspec makes a ValidationError of it.
     """
     if declared_type is Path and isinstance(value, str | Path):
-        return Path(value)
+        return expand_home(value)
     raise TypeError
 
 

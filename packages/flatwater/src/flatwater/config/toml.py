@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from flatwater.config.convert import to_plain
 from flatwater.config.mappings import field_values, from_mapping
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.files.regular_files import TEXT_BYTES, read_regular
 from flatwater_watch.options.declare import field_docs
 from flatwater_watch.sanitize import short_repr
@@ -41,7 +42,7 @@ def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = Tru
     """
     text = ""  # for the messages of errors: empty until the file was decoded
     try:
-        content = read_regular(path, maximum, follow_links=follow_links)
+        content = read_regular(expand_home(path), maximum, follow_links=follow_links)
         kind = next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), "")
         if kind:
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")

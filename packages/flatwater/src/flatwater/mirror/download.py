@@ -17,7 +17,7 @@ from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_o
 from flatwater.storage.url_lock import LOCK_FILE, is_lock, take_lock
 from flatwater_watch.errors import CheckpointError, RunError
 from flatwater_watch.events.background import ShowLine
-from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.directory import expand_home, write_object
 from flatwater_watch.files.json_values import convert_to_type, parse_json
 from flatwater_watch.files.regular_files import RESULT_BYTES, read_regular
 from flatwater_watch.phrases import count_phrase
@@ -57,7 +57,7 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
     """
     objects, entries = _list_run_objects(url, say)
     run_name = url.rstrip("/").rpartition("/")[2]
-    folder = RunFolder(into if into is not None else RUNS_FOLDER / run_name)
+    folder = RunFolder(RUNS_FOLDER / run_name if into is None else expand_home(into))
     _require_free_folder(folder, entries)
     # Locked at the store: a process that still trains the run elsewhere would go on at the same time.
     lock, _previous_holder = take_lock(objects)

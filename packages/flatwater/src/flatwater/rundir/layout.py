@@ -16,6 +16,7 @@ from flatwater.sources import current_folder
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.files.directory import (
     current_path,
+    expand_home,
     explain_deleted_folder,
     explain_os_errors,
     is_same_folder,
@@ -145,7 +146,7 @@ def create_folder(
     Raises:
         RunError: the folder has files in it already, lies among another run's checkpoints, or cannot be written.
     """
-    folder = path if path is not None else RUNS_FOLDER
+    folder = RUNS_FOLDER if path is None else expand_home(path)
     if home and [*home] != current_folder():
         folder = Path(*home, folder)
     parents = folder.absolute().parents
@@ -193,6 +194,7 @@ def open_folder(path: Path) -> RunFolder:
     Raises:
         RunError: there is no run in the folder.
     """
+    path = expand_home(path)
     folder = RunFolder(path)
     if not folder.config.is_file():
         reason = "It is not a folder." if path.exists() else "The folder does not exist."

@@ -20,6 +20,7 @@ from flatwater.runs.trackers import check_trackers
 from flatwater.storage.objects import is_url
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.command import check_command
+from flatwater_watch.files.directory import expand_home
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: 
     callbacks = find_callbacks(config, functions)
     # An absolute path, as a resume may start in another folder.
     if config.from_run is not None and not is_url(config.from_run):
-        config = replace(config, from_run=str(Path(config.from_run).absolute()))
+        config = replace(config, from_run=str(expand_home(config.from_run).absolute()))
     prepared_config = recipe_of_config(config).prepare(config)
     return CheckedConfig(config=prepared_config, taken_names=list_mirrored_names(config.mirror), callbacks=callbacks)
 

@@ -22,6 +22,7 @@ from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.study.config import DEFAULT_FOLDS, MAXIMUM_FOLDS, MAXIMUM_TRIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.phrases import stack_lines
 
@@ -127,8 +128,8 @@ class StudyCommand(WithTrust, RecipeSettings):
 def _leads_to_file_or_folder(path: str) -> bool:
     """Return whether a path that the user has typed leads to a file or folder; `~` stands for a home folder."""
     try:
-        return Path(path).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
+        return expand_home(path).exists()
+    except (OSError, ValueError):  # too long a name, a NUL character
         return False
 
 

@@ -41,6 +41,7 @@ from flatwater_trading.panel.sheets import read_sheet
 from flatwater_trading.panel.table_forms import long_prices, wide_prices
 from flatwater_trading.panel.unpacking import plain_text
 from flatwater_watch.errors import DataError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.files.regular_files import open_regular
 
 CURRENCY_COLUMNS = ("currency", "ccy", "curr")
@@ -84,6 +85,7 @@ def import_panel(
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
     """
+    source = expand_home(source)
     import_result = read_prices(
         source,
         investable=investable,

@@ -19,6 +19,7 @@ from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
 from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel, synthetic_truth
 from flatwater_watch.errors import DataError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.files.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def load_panel(path: str | None) -> Panel:
     if is_synthetic(path):
         config = parse_synthetic(path)
         return _open_or_store(repr(config), lambda: _generate_panel(config))
-    source = expand_path(path)
+    source = expand_home(path)
     if is_table_name(source):  # a packed file is refused, with the command that unpacks it
         return _open_or_store(_kind_and_hash(source), lambda: _import_file(source))
     return open_panel(source)
@@ -54,18 +55,6 @@ def shipped_panel_path() -> Path:
     its listing in 2004, and FB (today META), which is only watched, in 2012: the panel has real missing data.
     """
     return Path(str(files("flatwater_trading.panel").joinpath("shipped", "us_shares_2000_2013.safetensors")))
-
-
-def expand_path(path: str) -> Path:
-    """Return the path with `~` replaced by the user's folder.
-
-    Raises:
-        DataError: the user of `~name` is unknown.
-    """
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise DataError(f"{path}: the file cannot be read: {error} Check the path.") from error
 
 
 def cache_folder(kind: str = "panels") -> Path:

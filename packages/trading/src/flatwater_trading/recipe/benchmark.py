@@ -6,7 +6,6 @@ days were played.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_watch.errors import DataError
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.phrases import list_phrase
 
 
@@ -71,11 +71,11 @@ def find_benchmark(value: str, prices: Panel) -> Benchmark:
     if value in prices.instruments:
         return Benchmark(value, _column_closes(prices, value, "--benchmark"))
     # `FILE:COLUMN`, unless the whole value is a file, as a file's name may have a colon.
-    if Path(value).exists():
+    if expand_home(value).exists():
         file, column = value, ""
     else:
         file, _, column = value.rpartition(":")
-    if not file or not Path(file).exists():
+    if not file or not expand_home(file).exists():
         columns = list_phrase(prices.instruments)
         raise DataError(
             f"--benchmark {value}: expected a column of the prices ({columns}), a file of prices, or FILE:COLUMN."

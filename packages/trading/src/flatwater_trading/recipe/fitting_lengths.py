@@ -14,13 +14,14 @@ import numpy as np
 from flatwater.config.mappings import flat_settings, to_mapping
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.features import find_features, observed_features
-from flatwater_trading.panel.locate import expand_path, load_panel
+from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import ConfigError
+from flatwater_watch.files.directory import expand_home
 
 DEFAULT_CONFIG = ErlRunConfig()
 SPLIT_PARTS = 5
@@ -65,7 +66,7 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
     if panel.calendar.unit == "day":
         raise ConfigError(f"{length_error} These fit: {lengths}.")
     note_about_file(
-        expand_path(config.panel),
+        expand_home(config.panel),
         f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {lengths}.",
     )
     return fitting

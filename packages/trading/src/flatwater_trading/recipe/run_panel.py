@@ -9,7 +9,7 @@ import numpy as np
 
 from flatwater_trading.market.config import CostConfig
 from flatwater_trading.panel.extension import find_difference
-from flatwater_trading.panel.locate import cached_panel, expand_path, load_panel
+from flatwater_trading.panel.locate import cached_panel, load_panel
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel, first_days
 from flatwater_trading.panel.specification import is_synthetic
@@ -18,6 +18,7 @@ from flatwater_trading.panel.traded_closes import traded_fingerprint
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import DataError, require
+from flatwater_watch.files.directory import expand_home
 from flatwater_watch.phrases import count_phrase
 
 C = TypeVar("C", bound=PanelSettings)
@@ -46,7 +47,7 @@ def with_absolute_panel(config: C) -> C:
     """Return the settings with an absolute path of the panel, so that the run can be resumed from any folder."""
     if config.panel is None or is_synthetic(config.panel):
         return config
-    return replace(config, panel=str(expand_path(config.panel).absolute()))  # type: ignore[type-var]  # a dataclass
+    return replace(config, panel=str(expand_home(config.panel).absolute()))  # type: ignore[type-var]  # a dataclass
 
 
 def describe_instruments(panel: Panel) -> str:

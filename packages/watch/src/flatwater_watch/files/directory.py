@@ -36,6 +36,14 @@ _NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
+def expand_home(path: Path | str) -> Path:
+    """Return a path that the user gave, with a leading `~` or `~name` as the home folder, as a shell has it.
+
+    The home of an unknown user stays as it is written.
+    """
+    return Path(os.path.expanduser(path))  # noqa: PTH111  (the method of `Path` raises an error for an unknown user)
+
+
 def write_object(path: Path, content: FilePiece | Iterable[FilePiece]) -> None:
     """Write `content` to the file `path`, whole or not at all, and wait until the disk has it.
 
