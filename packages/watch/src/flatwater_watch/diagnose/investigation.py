@@ -140,7 +140,8 @@ class Investigation:
 def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_bytes: float) -> float:
     """Return the bytes that came since `case.lengths` was taken and that no container explains; 0 if they are too few.
 
-    For a further search twice as many must come, as a search takes as long as several censuses.
+    These are the lengths of all containers of the process, with which a search for longer ones compares. For a further
+    search twice as many bytes must come, as it takes as long as several censuses.
 
     Args:
         case: investigation, with the causes found so far and the step of `case.lengths`.

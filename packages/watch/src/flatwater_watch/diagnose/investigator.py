@@ -73,7 +73,7 @@ class Investigator:
         """Prepare without a reading; the first census begins at the first reading.
 
         Args:
-            roots: roots of the censuses.
+            roots: choice of the globals, variables and registries at which a census begins.
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
             current_step: function that returns the program's step, also between readings; None for the step of the

@@ -78,7 +78,7 @@ def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> boo
     line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first_path], containers)
     # If as many as the maximum are checked, there may be more, and the growing ones among these.
     checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
-    # `_is_still_building_` comes first, as it must record the traced bytes of each reading.
+    # Whether a slow program is at work on its next item. The call comes first, as it records the traced bytes.
     is_building = _is_still_building_(case, tracer) and checks_all and not is_final
     if is_final:
         case.idle_readings = 0

@@ -189,20 +189,22 @@ class ReleaseSearch(NamedTuple):
     def _stands_for_holder(self, receiver_names: frozenset[str], function: FunctionType) -> bool:
         """Return whether the object before the dot of a call is the table, or an object that holds it.
 
+        Either the object has one of the names that lead to the table, or it is the result of a function that uses one,
+        as in `get_registry().clear()`.
+
         Args:
-            receiver_names: names that this object may stand for, by the code of `function`.
+            receiver_names: names that the object may stand for, by the code of `function`.
             function: function that makes the call.
         """
         if self._names_mean_table(function) and not self.names.isdisjoint(receiver_names):
             return True
-        # In `get_registry().clear()`: functions of the module that use a name of the table.
-        givers = [plain_function(dict.get(function.__globals__, name)) for name in receiver_names]
-        return any(
-            giver is not None
-            and giver.__globals__ is self.module_namespace
-            and not self.names.isdisjoint(giver.__code__.co_names)
-            for giver in givers
-        )
+        for name in receiver_names:
+            giver = plain_function(dict.get(function.__globals__, name))
+            if giver is None or giver.__globals__ is not self.module_namespace:
+                continue
+            if not self.names.isdisjoint(giver.__code__.co_names):
+                return True
+        return False
 
     def _callee(self, name: str, receiver_names: frozenset[str], function: FunctionType) -> Any:
         """Return the function that a call within `function` calls; None if it is not known.

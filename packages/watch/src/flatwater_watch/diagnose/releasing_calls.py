@@ -227,11 +227,12 @@ def _bounds(holders: Sequence[LibraryHolder], path: str) -> tuple[str, ...]:
         holders: the library's objects that hold the container, innermost first.
         path: path of the container.
     """
-    calls = next(filter(None, map(_bounding_calls, reversed(holders))), ())
-    if calls:
-        return calls
+    for holder in reversed(holders):
+        calls = _bounding_calls(holder)
+        if calls:
+            return calls
     kind, _, code_name = holders[0]
-    # The user's code makes only an object that it can name, and that lies in no other of the library.
+    # The constructor helps only if the user's code makes the object: it can name it, and no other object holds it.
     if len(holders) > 1 or not code_name.text:
         return ()
     constructor = plain_function(class_namespace(kind, USED_AS_CONTAINERS).get("__init__"))
