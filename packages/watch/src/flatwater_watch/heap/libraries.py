@@ -339,8 +339,9 @@ def _find_named_holders(
 ) -> GrownHolders:
     """Climb from containers, heaviest first, through the objects that refer to them, until most have a named holder.
 
-    A container is meant by its index in `containers`, which has the heaviest first; `gained_bytes` is in this order.
-    The climb ends when those without a named holder have at most `spare_bytes`, and after `MAXIMUM_PASSES` passes.
+    Each pass looks for the objects that refer to those of the frontier. A referrer with a name is a holder of the
+    containers below it; any other referrer waits for a pass of its own. The climb ends when the containers without a
+    holder have at most `spare_bytes`. Containers are given by indexes into `containers` and `gained_bytes`.
     """
     holders, unnamed_indexes = dict[str, Any](), set(range(len(containers)))
     passed_by_id = {id(container): container for container in containers}

@@ -88,7 +88,7 @@ def context_switches(pid: int) -> int | None:
     It is None if the thread runs or is gone. While the number stays the same, the thread has not woken up.
     """
     try:
-        # Lines such as `State:	S (sleeping)`, by what stands before the colon.
+        # Lines such as `State: S (sleeping)`, by what stands before the colon.
         fields = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
         switch_count = int(fields["voluntary_ctxt_switches"]) + int(fields["nonvoluntary_ctxt_switches"])
     except (OSError, KeyError):  # the process has ended, or the system only emulates Linux
