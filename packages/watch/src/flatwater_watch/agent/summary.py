@@ -228,8 +228,8 @@ def build_summary(
 ) -> dict[str, Any]:
     """Return the JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
-    The `unit` is the kind of boundary that the user asked for; `counts` has boundaries passed by kind, `unread` objects
-    that no census could read, by class. Of the known causes unsure ones get a sentence only. `decide_outcome`: others.
+    `unit` is the kind of boundary that the user asked for. `counts` are boundaries by kind, `unread` unread objects by
+    class. Unsure causes among the known ones get a sentence only. `decide_outcome` describes the other arguments.
     """
     scale = choose_scale(samples, unit) if samples else Scale(unit="second", per_unit=1.0, step=0, units=0)
     # Workers are left out, as their memory is no part of this process's growth.

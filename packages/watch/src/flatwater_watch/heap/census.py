@@ -271,8 +271,8 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
 def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
     """Add the bytes of each row to the record of its path, until the deadline; return whether all rows are done.
 
-    They are scaled up where only a sample of a container's items was read. Afterwards the column of weights has the
-    scale of each row instead.
+    The bytes of a sampled item are multiplied by the scale of its sample and of all samples above it: the scale of its
+    row. Afterwards the column of weights has these scales.
     """
     # From the first row on: a holder has a lower row than its parts, and its scale counts for them too.
     sizes, holders, marks = heap_walk.sizes, heap_walk.holders, heap_walk.marks
@@ -429,7 +429,7 @@ class CensusTaker:
             self._in_progress = begin_census(
                 self.roots, step=self._current_step(), sample_fewer_items=self._starts_with_few_items
             )
-        self.run_slice_(self.slice_seconds)
+        self.run_slice_(self.slice_seconds)  # sets `_complete` if the census is done by now
         self.slice_seconds = 0.0
         if self._complete is None:
             return None
@@ -439,12 +439,16 @@ class CensusTaker:
         self._starts_with_few_items = walk.sampled_items == FEWER_SAMPLED_ITEMS and walk.opened_count > minimum_objects
         self.last_cpu_seconds = self.current_cpu_seconds
         self.discard_()
+        self._report_(census)
+        return census
+
+    def _report_(self, census: Census) -> None:
+        """Give a complete census to the callback, and note what it took and when it ended."""
         start_seconds = thread_seconds()
         with _pause_collector():  # the callback gets references to the containers
             self._on_census(census)
         self.last_cpu_seconds += thread_seconds() - start_seconds
         self._process_seconds_at_last, self._time_at_last = process_seconds(), monotonic()
-        return census
 
     def run_slice_(self, seconds: float) -> None:
         """Take a slice of the census under way, if any; once it is done, the next `advance_census_` returns it."""

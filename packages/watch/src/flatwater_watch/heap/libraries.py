@@ -226,7 +226,11 @@ def _gain(gain_and_container: tuple[int, Any]) -> int:
 
 
 def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
-    """Yield each container or buffer of the heap that is not short, with its number of items; `frozen` is included."""
+    """Yield each container or buffer of the heap that is not short, with its number of items.
+
+    The containers among `frozen`, and those that hold no other object and so are not listed by the collector, are
+    included. Each class is looked at once, as this runs over all objects of the program.
+    """
     objects = gc.get_objects()
     objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
@@ -384,10 +388,10 @@ def _climbing_passes() -> Iterator[int]:
 def _find_holder_paths(
     holder: Any, namespace_names: Mapping[int, str], user_names: Collection[str], child_ids: Collection[int]
 ) -> dict[str, Any] | None:
-    """Return the holders that an object gives a path to, by path; None if it has no name, so that the climb goes on.
+    """Return named holders by path: the values of a namespace, or a function or generator; None for other objects.
 
-    A namespace gives paths to its values, of which those among `child_ids` are returned; a function or generator has a
-    path itself, and a weak reference to it is returned. A user's module gives none: the census begins at it anyway.
+    Of a namespace those values are returned that are among `child_ids`, and of a user's module none, as the census
+    begins at it anyway. A function or generator is held by a weak reference. After None the climb goes on.
     """
     name = namespace_names.get(id(holder))
     if name in user_names:

@@ -72,8 +72,9 @@ def open_module(module: ModuleType, _walk: Walk) -> OpenedObject:
     """Open a module that was made at run time: its globals, without special names. Other modules are not entered."""
     space = namespace(module)
     name = plain_text(namespace_value(space, "__name__"))
-    is_imported = sys.modules.get(name) is module and known_runtime_modules().get(name) is not module
-    if name in _known_names or is_imported:
+    is_loaded = sys.modules.get(name) is module
+    is_made_at_run_time = known_runtime_modules().get(name) is module
+    if name in _known_names or (is_loaded and not is_made_at_run_time):
         return OPAQUE
     parts = [(f".{key}", value) for key, value in named_entries(space) if not key.startswith("__")]
     return OpenedObject("object", object.__sizeof__(module) + dict.__sizeof__(space), len(parts), parts)

@@ -148,7 +148,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
             user_spaces[name] = space
         elif name == top_package and file is not None and top_package not in mixed_packages:
-            library_names.add(name)  # modules below it are the library's as well
+            library_names.add(name)  # a library's package: modules below it are the library's as well
     return user_spaces | _running_globals(roots, user_spaces, seen_ids)
 
 

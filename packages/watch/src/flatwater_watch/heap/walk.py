@@ -238,7 +238,7 @@ def _open_waiting_objects_(heap_walk: HeapWalk, deadline: float) -> bool:
     Return True if no object waits any more, or the walk has opened its maximum number of objects.
     """
     walk, objects, sizes = heap_walk.walk, heap_walk.objects, heap_walk.sizes
-    row = len(sizes)  # opened objects have a size, in the order of rows: the first row without one waits
+    row = len(sizes)  # the first row that waits, as opened objects alone have a size
     # The clock is read by rows, not by the number of waiting objects: of a chain only one object waits at a time.
     clock_row = row + OBJECTS_BETWEEN_CLOCKS
     while row < len(objects):
@@ -331,15 +331,15 @@ def _append_sampled_children_(
     """
     holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
-    for number, (name, obj) in enumerate(sampled_children):
-        item, kind = number // children_per_item, type(obj)
+    for child_number, (name, obj) in enumerate(sampled_children):
+        item_number, kind = child_number // children_per_item, type(obj)
         atom_bytes = _mark_seen_and_weigh_(heap_walk.walk, obj, kind)
         if atom_bytes > 0:
-            sample.add(item, atom_bytes)
+            sample.add(item_number, atom_bytes)
         elif atom_bytes == TO_BE_OPENED:  # else it was counted before
             record = holder_record.children.get((name, id(kind))) or add_child_record_(name, kind, holder_record)
-            fold_mark = FOLDED if record.depth <= holder_record.depth else 0
-            sample.items_by_row.append(item)
+            fold_mark = FOLDED if record.depth <= holder_record.depth else 0  # as in `_append_children_`
+            sample.items_by_row.append(item_number)
             _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 
@@ -403,16 +403,17 @@ def release_objects_(heap_walk: HeapWalk) -> None:
     for row in range(max(opened_rows, heap_walk.rows_at_release), len(objects)):
         if _is_array_class(heap_walk, type(objects[row])):
             objects[row] = OwnWeakref(objects[row])
-    # Some waiting objects, in turn, are checked: an object that only the walk holds is released.
+    # Of the waiting objects those whose turn it is are checked: an object that only the walk holds is released.
     turn_goes_on = opened_rows <= heap_walk.next_row_to_check < len(objects)
-    begin = heap_walk.next_row_to_check if turn_goes_on else opened_rows  # again from the first row that waits
+    turn_begin = heap_walk.next_row_to_check if turn_goes_on else opened_rows  # again from the first row that waits
+    turn_end = turn_begin + CHECKED_PER_SLICE
     # The count is read by C code under `map`: a loop variable would be one more reference.
-    for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
+    for row, count in enumerate(map(sys.getrefcount, islice(objects, turn_begin, turn_end)), turn_begin):
         if count <= LIST_REFCOUNT and not _is_made_by_walk(objects[row]):
             objects[row] = None
     heap_walk.released_rows = opened_rows
     heap_walk.rows_at_release = len(objects)
-    heap_walk.next_row_to_check = begin + CHECKED_PER_SLICE
+    heap_walk.next_row_to_check = turn_end
     _release_containers_(heap_walk)
     # `root[1]`, not a loop variable, which would be one more reference.
     heap_walk.groups = deque(
@@ -427,13 +428,13 @@ def release_objects_(heap_walk: HeapWalk) -> None:
 def _release_containers_(heap_walk: HeapWalk) -> None:
     """Let go of containers that only the records of paths hold, and hold arrays weakly.
 
-    The records that changed in this slice are checked, and some others in turn.
+    The records that changed in this slice are checked, and `CHECKED_PER_SLICE` of all: those whose turn it is.
     """
     records = list(heap_walk.records.values())
-    begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
-    heap_walk.next_record_to_check = begin + CHECKED_PER_SLICE
+    turn_begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
+    heap_walk.next_record_to_check = turn_end = turn_begin + CHECKED_PER_SLICE
     # Each once, as a changed record may have its turn as well.
-    due_records = dict.fromkeys((*heap_walk.changed_records.values(), *records[begin : heap_walk.next_record_to_check]))
+    due_records = dict.fromkeys((*heap_walk.changed_records.values(), *records[turn_begin:turn_end]))
     heap_walk.changed_records.clear()
     for record in due_records:
         record.longest_container = _lighter_reference(heap_walk, record.longest_container)
@@ -481,10 +482,10 @@ def _measure_nested_refcount() -> int:
     record = PathRecord("", parent=None, key=("", 0), depth=0)
     record.longest_container = object()
 
-    def count_nested(obj: object) -> int:
+    def pass_on(obj: object) -> int:  # in place of `_lighter_reference`
         return _count_references(obj)
 
-    return count_nested(record.longest_container)
+    return pass_on(record.longest_container)
 
 
 _SOLE_NESTED_REFCOUNT = _measure_nested_refcount()
