@@ -482,10 +482,10 @@ def _measure_nested_refcount() -> int:
     record = PathRecord("", parent=None, key=("", 0), depth=0)
     record.longest_container = object()
 
-    def pass_on(obj: object) -> int:  # in place of `_lighter_reference`
+    def count_in_call(obj: object) -> int:  # in place of `_lighter_reference`
         return _count_references(obj)
 
-    return pass_on(record.longest_container)
+    return count_in_call(record.longest_container)
 
 
 _SOLE_NESTED_REFCOUNT = _measure_nested_refcount()
