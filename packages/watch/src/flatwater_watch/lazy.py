@@ -25,15 +25,11 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         `__getattr__`, which finds a name and keeps it in the package, and `__dir__`, which lists the names.
     """
     module = sys.modules[package]
-    stub_modules = dict[str, str]()
+    stub_modules = dict[str, str]()  # module of each name; empty until the first name is asked for
 
     def module_by_name() -> dict[str, str]:
-        """Return the module of each name, from the stub, which is read at the first call."""
         if not stub_modules:
-            with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123  (pathlib takes long to import)
-                lines = [line.split() for line in stub]
-            # A line is `from MODULE import NAME as NAME`.
-            stub_modules.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
+            stub_modules.update(_read_stub(f"{module.__path__[0]}/__init__.pyi"))
         return stub_modules
 
     def import_name(name: str) -> object:
@@ -51,3 +47,10 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         return [*module_by_name(), *(name for name in vars(module) if name.startswith("__"))]
 
     return import_name, list_names
+
+
+def _read_stub(path: str) -> dict[str, str]:
+    """Return the module of each name in a stub, whose lines are `from MODULE import NAME as NAME`."""
+    with open(path, encoding="utf-8") as stub:  # noqa: PTH123  (pathlib takes long to import)
+        lines = [line.split() for line in stub]
+    return {words[-1]: words[1] for words in lines if words[:1] == ["from"]}

@@ -57,7 +57,7 @@ class NamedCode:
 
     @property
     def module(self) -> str:
-        """Module that would be imported for the value; empty if none is."""
+        """Module that is imported for the value, `package.module` of `package.module:Name`; empty if none is."""
         name = self.value.partition("(")[0]  # without arguments
         if self.declared.every_value or ":" not in name:
             return ""

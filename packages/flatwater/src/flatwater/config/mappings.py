@@ -94,8 +94,10 @@ def _as_in_file(value: object, path: str, *, is_code: bool) -> object:
     """
     if isinstance(value, list | tuple):
         return [_as_in_file(entry, f"{path}[{index}]", is_code=is_code) for index, entry in enumerate(value)]
-    if isinstance(value, type) or isfunction(value) or (is_code and callable(value)):
-        return name_of_code(value, path) if is_code else value
+    if is_code and callable(value):
+        return name_of_code(value, path)
+    if isinstance(value, type) or isfunction(value):  # no value of this setting, as the conversion will say
+        return value
     return value.tolist() if isinstance(value, _ArrayLike) else value
 
 

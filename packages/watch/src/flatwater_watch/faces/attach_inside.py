@@ -116,28 +116,35 @@ def watch_inside(
 def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
     """Make two folders for the block: the runner's, which the process reads, and below it one for the process's notes.
 
-    The process may be another user's: the runner writes nothing into that user's folder, and reads it by
-    `runner_folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
+    When the runner's folder is gone, the watch in the process ends.
     """
     with watch_folder() as runner_folder:
         process_folder = runner_folder / "notes"
         (runner_folder / runner_protocol.STAY).touch()  # the watch in the process ends when this file is gone
-        # By descriptors: a path could be replaced by a link between the check and the change of owner.
-        runner_descriptor = os.open(runner_folder, _FOLDER_FLAGS)
-        try:
-            process_folder.mkdir(0o700)
-            process_descriptor = os.open(process_folder.name, _FOLDER_FLAGS, dir_fd=runner_descriptor)
-            try:
-                user, group = process_owner(pid)
-                if user != os.geteuid():
-                    os.fchmod(runner_descriptor, 0o755)  # readable for the other user
-                    with suppress(PermissionError):  # then gdb may not enter either, and says so
-                        os.fchown(process_descriptor, user, group)
-            finally:
-                os.close(process_descriptor)
-        finally:
-            os.close(runner_descriptor)
+        process_folder.mkdir(0o700)
+        _give_to_owner(runner_folder, process_folder, pid)
         yield runner_folder, process_folder
+
+
+def _give_to_owner(runner_folder: Path, process_folder: Path, pid: int) -> None:
+    """Give the inner folder to the user of a process, if it is another user's, and let that user read the outer one.
+
+    From then on the runner writes nothing into the inner folder, and reads it by `runner_folder.read_notes` only.
+    """
+    # By descriptors: a path could be replaced by a link between the check and the change of owner.
+    runner_descriptor = os.open(runner_folder, _FOLDER_FLAGS)
+    try:
+        process_descriptor = os.open(process_folder.name, _FOLDER_FLAGS, dir_fd=runner_descriptor)
+        try:
+            user, group = process_owner(pid)
+            if user != os.geteuid():
+                os.fchmod(runner_descriptor, 0o755)  # readable for the other user
+                with suppress(PermissionError):  # then gdb may not enter either, and says so
+                    os.fchown(process_descriptor, user, group)
+        finally:
+            os.close(process_descriptor)
+    finally:
+        os.close(runner_descriptor)
 
 
 def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: int | None) -> int:

@@ -100,21 +100,29 @@ def _read_thinned_columns_(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa
 
 
 def _thin_column(text: bytes) -> tuple[Any, int]:
-    """Read a JSON list, a long list of numbers thinned to every n-th number and the last; return the list and n."""
+    """Read a JSON list; of a long list of numbers, only every n-th number and the last.
+
+    Args:
+        text: the list as JSON, such as `[1,2,3]`.
+
+    Returns:
+        The list, and n, which is 1 for a list that is read whole.
+    """
     count = text.count(b",") + 1
     # Commas separate numbers only where the column has no text and no nested list.
-    if count <= MAXIMUM_POINTS or b'"' in text or text.count(b"[") != 1:
+    is_list_of_numbers = b'"' not in text and text.count(b"[") == 1
+    if count <= MAXIMUM_POINTS or not is_list_of_numbers:
         return json.loads(text), 1
     stride = -(-count // MAXIMUM_POINTS)  # rounded up
     thinned_points = list[bytes]()
     index = 0  # of the first value of the piece, in the whole column
-    # Split piece by piece, as there may be millions of numbers; within the brackets.
+    # The text between the brackets is split piece by piece, as there may be millions of numbers.
     begin, end = 1, len(text) - 1
     while begin < end:
         comma = text.find(b",", begin + PIECE_BYTES, end)
         piece_end = end if comma < 0 else comma
         values = text[begin:piece_end].split(b",")
-        # Begins with the first value whose index in the whole column is a multiple of the stride.
+        # `-index % stride` values are left out before the first whose index in the whole column is a multiple of it.
         thinned_points += values[-index % stride :: stride]
         index += len(values)
         begin = piece_end + 1

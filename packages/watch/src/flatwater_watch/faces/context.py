@@ -126,7 +126,10 @@ class Watch:
         _open_watches.append(self)
 
     def _start_process_watch(self) -> ProcessWatch:
-        """Make the watch of this process; without a unit, hooks and a timer call its `step` and `tick`."""
+        """Make the watch of this process.
+
+        Without a unit the watch finds boundaries by itself: hooks in libraries call its `step`, and a timer its `tick`.
+        """
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
         watch.name_cause = evidence_with_cell_names  # in a notebook, findings name cells instead of files
         if self._unit is None:

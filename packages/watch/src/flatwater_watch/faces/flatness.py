@@ -214,10 +214,13 @@ def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, 
 
 
 def _take_baseline(roots: Roots) -> _Baseline:
-    """Take a census and the touched bytes of large arrays for a later comparison, without keeping objects alive."""
+    """Return the state now, for a later comparison; it keeps no objects of the program alive.
+
+    It holds a census, and the bytes that are in memory of each large array that was not yet written whole.
+    """
     census, filling_arrays = take_census(roots), FillingArrays()
     add_untouched_arrays_(filling_arrays, census)
-    return _Baseline(census.without_objects(), filling_arrays, touched_by_path_(filling_arrays))
+    return _Baseline(census.without_objects(), filling_arrays, touched_bytes=touched_by_path_(filling_arrays))
 
 
 def _find_growth(

@@ -143,9 +143,9 @@ def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        # A signal handler, which runs in the main thread while it waits for the program.
+        """Send a signal on to the children; a signal handler, which runs while the main thread waits for them."""
         for child in children:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # the child has ended
                 child.send_signal(number)
 
     previous_handlers = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}

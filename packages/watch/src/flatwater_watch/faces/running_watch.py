@@ -38,7 +38,10 @@ def _process_and_children(pid: int) -> Iterator[int]:
 
 
 def _first_process(pid: int, folder: Path) -> int:
-    """Return the process that the runner of a folder started: `pid`, or the parent that gave `pid` its variables."""
+    """Return the process that the runner of a folder started: `pid`, or the outermost process above it.
+
+    Children inherit the variable with the runner's folder, so that all processes below the runner have it.
+    """
     first = pid
     with suppress(OSError):  # the parent has ended, or is another user's
         parent = parent_pid(first)

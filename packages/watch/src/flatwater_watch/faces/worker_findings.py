@@ -55,6 +55,9 @@ def add_workers(
 ) -> dict[str, Any]:
     """Return the summary of a program with its workers and their findings added; unchanged if none took a reading.
 
+    Findings of workers on the same growth are merged into one cause; these causes are joined with those of the
+    program's own process, and the findings on all processes are made of them.
+
     Args:
         summary: summary of the program's own process.
         workers: summaries of its workers, with `ended_at`.
@@ -366,7 +369,10 @@ def _plateau_step_of_program(member: _WorkerFinding, summary: Mapping[str, Any])
 
 
 def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int | None) -> int | None:
-    """Return the bytes of the program, with the gain of its workers, at which memory ends; None without a limit."""
+    """Return the limit of all processes together, for a finding of a worker; None if no limit is known.
+
+    It is in bytes of the program, with the bytes that its workers have gained.
+    """
     limit: int | None = member.finding.limit_bytes
     if limit is None or budget is not None:  # the user's limit holds for all processes together already
         return limit

@@ -223,7 +223,7 @@ def is_folder_deleted(held_folder: Path) -> bool:
 
 def _write_error_reason(path: Path, error: OSError) -> str:
     """Return the reason why a path cannot be written, and what the user can do."""
-    held_match = _HELD_FOLDER.match(str(path))
+    held_match = _HELD_FOLDER.match(str(path))  # `/proc/7/fd/3`, a folder that this process holds open
     path = current_path(path)
     if held_match and is_folder_deleted(Path(held_match[0])):
         folder = str(Path(held_match[0]).readlink()).removesuffix(_DELETED_SUFFIX)

@@ -65,8 +65,8 @@ def absent_settings(cls: type[Any]) -> Mapping[str, str]:
     The class, or a base class, names them in its attribute `absent`.
     """
     field_names = {field.name for field in fields(cls)}
-    owners = (owner for owner in cls.__mro__ if "absent" in vars(owner))
-    reasons: Mapping[str, str] = next((vars(owner)["absent"] for owner in owners), {})
+    declaring_classes = [owner for owner in cls.__mro__ if "absent" in vars(owner)]  # the class itself comes first
+    reasons: Mapping[str, str] = vars(declaring_classes[0])["absent"] if declaring_classes else {}
     return {name: reason for name, reason in reasons.items() if name not in field_names}
 
 

@@ -86,16 +86,14 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
     """
     all_hints = get_type_hints(interface, include_extras=True)
     hints = {field.name: all_hints[field.name] for field in fields(interface)}  # each command is a dataclass
-    markers = {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
-    # Fields whose values are words without an option's name, such as RUN in `resume RUN`.
-    positional_names = [name for name, values in markers.items() if tyro.conf.Positional in values]
+    positional_hints = {name: hint for name, hint in hints.items() if _is_positional(hint)}
     # A field of a tuple type takes any number of words. The first argument of `Annotated` is the type itself.
-    takes_many = any(get_origin(get_args(hints[name])[0]) is tuple for name in positional_names)
+    takes_many = any(get_origin(get_args(hint)[0]) is tuple for hint in positional_hints.values())
     words = list(takewhile(lambda word: not word.startswith("-"), options))
     # With `--help` any words are fine, as nothing is run.
-    if takes_many or len(words) <= len(positional_names) or not _HELP.isdisjoint(options):
+    if takes_many or len(words) <= len(positional_hints) or not _HELP.isdisjoint(options):
         return
-    extra_word, shown_names = words[len(positional_names)], " and ".join(map(str.upper, positional_names))
+    extra_word, shown_names = words[len(positional_hints)], " and ".join(map(str.upper, positional_hints))
     option = next((name for name, hint in hints.items() if declared_extras(hint, WordOption)), "")
     raise ConfigError(
         f"{program}: expected {f'{shown_names} and then options' if shown_names else 'options'}, got "
@@ -103,6 +101,11 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
         + (f"Give it as `--{option} {shlex.quote(extra_word)}`, or see" if option else "See")
         + f" {program} --help"
     )
+
+
+def _is_positional(hint: Any) -> bool:  # noqa: ANN401  (a type)
+    """Return whether a field of this type is given as a word without its name, such as RUN in `resume RUN`."""
+    return get_origin(hint) is Annotated and tyro.conf.Positional in hint.__metadata__
 
 
 @contextlib.contextmanager
@@ -265,10 +268,11 @@ def _parse_local_path(word: str) -> Path:
 def _optional_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """Describe `X | None` for tyro, shown as `X`, where X is int, str or Path; return None for other types."""
     # The help shows no `None`, as a field's text says what its absence means; the word is understood all the same.
-    options = [option for option in get_args(info.type) if option is not types.NoneType]
-    if get_origin(info.type) not in (Union, types.UnionType) or len(options) != 1 or options[0] not in (int, str, Path):
+    alternatives = [alternative for alternative in get_args(info.type) if alternative is not types.NoneType]
+    is_union = get_origin(info.type) in (Union, types.UnionType)
+    if not is_union or len(alternatives) != 1 or alternatives[0] not in (int, str, Path):
         return None
-    kind = options[0]
+    kind = alternatives[0]
 
     def parse(word: str) -> object:
         """Convert a word to a value of the type X, or to None."""

@@ -27,13 +27,9 @@ Trace = dict[str, Any]
 def plotly_figure(chart: Chart) -> dict[str, Any]:
     """Return a chart as plotly.js reads it from JSON: its traces and its layout."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _mark_traces(mark, chart)]
-    curves = [mark for mark in chart.marks if isinstance(mark, Line)]
-    # A logarithmic axis shows positive values only; their range decides on its marks.
-    positive_values = [value for curve in curves for value in finite_or_none(curve.y) if value and value > 0]
-    lowest, highest = min(positive_values, default=1.0), max(positive_values, default=1.0)
     layout = {
         "xaxis": _axis_layout(chart.x),
-        "yaxis": _axis_layout(chart.drawn_y_axis, decades=highest > MINIMUM_LOG_RATIO * lowest),
+        "yaxis": _axis_layout(chart.drawn_y_axis, decades=_spans_decades(chart)),
         # The pointer shows the mark below it, or the values of all curves at its place.
         "hovermode": "closest" if _has_separate_marks(chart) else "x unified",
         "barmode": _bar_mode(chart.marks),
@@ -42,6 +38,13 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
         "shapes": [_vertical_line_shape(place) for place in chart.vertical_lines],
     }
     return {"data": traces, "layout": _escape_texts(layout)}
+
+
+def _spans_decades(chart: Chart) -> bool:
+    """Return whether the values of the curves that a logarithmic axis shows, the positive ones, span over a decade."""
+    curves = [mark for mark in chart.marks if isinstance(mark, Line)]
+    positive_values = [value for curve in curves for value in finite_or_none(curve.y) if value and value > 0]
+    return bool(positive_values) and max(positive_values) > MINIMUM_LOG_RATIO * min(positive_values)
 
 
 def _has_separate_marks(chart: Chart) -> bool:
