@@ -114,10 +114,20 @@ def put(made, calls):
 """
 
 
-def deep_library() -> ModuleType:
+LOOP = """
+def serve(on_request, look, requests):
+    kept = []
+    for number in range(requests):
+        look(kept)
+        body = b"%d" % number * 100_000
+        kept.append((body, on_request(number)))
+"""
+
+
+def deep_library(source: str = DEEP) -> ModuleType:
     """One that says of its code that it lies beside the standard library's."""
     module = ModuleType("deep")
-    exec(compile(DEEP, str(Path(sysconfig.get_path("stdlib")) / "deep.py"), "exec"), vars(module))
+    exec(compile(source, str(Path(sysconfig.get_path("stdlib")) / "deep.py"), "exec"), vars(module))
     return module
 
 
@@ -262,6 +272,49 @@ def test_a_stack_of_libraries_alone_is_not_traced_deeper(tracer: Tracer) -> None
     thread.join()
     assert tracer.find_line(made) is None
     assert tracemalloc.get_traceback_limit() == FRAMES
+
+
+@pytest.mark.parametrize("starts_within", [True, False])
+def test_a_callback_is_where_and_not_the_call_that_goes_on_all_the_time(
+    user: Any, tmp_path: Path, *, starts_within: bool
+) -> None:
+    """A call that began after the trace may be one of many at that line: its own bytes count."""
+    tracer, found = Tracer(), list[tuple[AllocationSite | None, bool]]()
+
+    def look(kept: list[Any]) -> None:
+        if starts_within and not kept:
+            tracer.start()
+        if len(kept) == 3:
+            site = tracer.find_line(kept[1:])
+            call = AllocationSite(str(tmp_path / "train.py"), line_of("return function("), "call", "python")
+            found.append((site, tracer.is_waiting_line(call)))
+
+    if not starts_within:
+        tracer.start()
+    user.call(deep_library(LOOP).serve, user.listener, look, 4)
+    tracer.stop()
+    text, function = ("rows = [n]", "listener") if starts_within else ("return function(", "call")
+    assert found == [(site_of(tmp_path, text, function, "python"), starts_within)]
+
+
+def test_the_line_that_adds_is_found_where_code_of_c_makes_what_it_gives_to_a_callback() -> None:
+    search, rows = NativeLineSearch(), list[str]()
+    cause = Evidence(verdict="leak", owner="train.ROWS", drift=Slope(9.0, 8.0, 10.0), holders=("train.ROWS",))
+
+    def on_row(row: str) -> str:
+        rows.append(row)  # added here
+        return row
+
+    search.growing = "train.ROWS", [rows]
+    assert search.prepare_try([cause])
+    assert search.begin(FLAT, Slope(9.0, 8.0, 10.0))
+    sorted("cbda", key=on_row)
+    assert search.count_reading_(FLAT)
+    search.end()
+    line = on_row.__code__.co_firstlineno + 1
+    name = "test_the_line_that_adds_is_found_where_code_of_c_makes_what_it_gives_to_a_callback.on_row"
+    assert search.add_line(cause).made_at == AllocationSite(__file__, line, name, "python")
+    assert not search.prepare_try([cause]), "once is enough"
 
 
 def test_after_a_stop_all_is_as_before(user: Any) -> None:
@@ -425,7 +478,79 @@ def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_c
     assert (search.line.line, search.line.function) == (line_of("kept.append", SERVICE), "answer")
 
 
-def test_a_try_waits_for_the_main_thread_that_slept_when_it_was_due() -> None:
+THREADS = """
+import ctypes
+malloc = ctypes.CDLL(None).malloc
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+
+def serve(asked, done, kept):
+    while asked.acquire(timeout=60) and len(kept) < 40:
+        kept.append(ctypes.memset(malloc(33 << 20), 1, 33 << 20))
+        done.release()
+
+def ask(asked, done):
+    return asked.release() or done.acquire(timeout=60)
+"""
+
+
+@pytest.mark.usefixtures("_no_hole")
+def test_other_threads_are_recorded_where_the_line_only_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unhurried = lines.RISING._replace(maximum_cpu_seconds=60.0, maximum_query_seconds=1.0)
+    monkeypatch.setattr(lines, "RISING", unhurried)
+    program = load(tmp_path / "threads.py", THREADS, "threads")
+    asked, done, kept = threading.Semaphore(0), threading.Semaphore(0), list[int]()
+    thread = threading.Thread(target=program.serve, args=(asked, done, kept), daemon=True)
+    thread.start()
+    rate = Slope(33.0 * MIB, 33.0 * MIB, 33.0 * MIB)
+    cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
+    search, found = NativeLineSearch(), list[tuple[str, bool]]()
+    for _ in range(2):
+        assert search.prepare_try([cause])
+        assert search.begin(FLAT, rate)
+        for _ in range(5):
+            assert program.ask(asked, done)
+        search.end()
+        assert search.line is not None
+        found.append((search.line.function, search.waits))
+    assert not search.prepare_try([cause])
+    kept += [0] * 40
+    asked.release()
+    thread.join(60)
+    for block in kept:
+        ctypes.CDLL(None).free(ctypes.c_void_p(block))
+    assert found == [("ask", True), ("serve", False)]
+
+
+def test_other_threads_are_left_alone_while_a_debugger_follows_one() -> None:
+    def trace_all(*_event: object) -> Any:
+        return trace_all
+
+    def debug() -> None:
+        sys.settrace(trace_all)
+        follow()
+        sys.settrace(None)
+
+    def follow() -> None:
+        begun.set()
+        ended.wait(60)
+
+    begun, ended, rate = threading.Event(), threading.Event(), Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
+    thread = threading.Thread(target=debug, daemon=True)
+    thread.start()
+    search = NativeLineSearch()
+    assert begun.wait(60)
+    cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
+    assert search.prepare_try([cause], in_other_threads=True)
+    assert not search.begin(FLAT, rate)
+    ended.set()
+    thread.join(60)
+    assert search.begin(FLAT, rate)
+    search.end()
+
+
+def test_a_try_waits_for_what_it_costs() -> None:
     rate = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
     cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
     search = NativeLineSearch()

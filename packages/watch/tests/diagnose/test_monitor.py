@@ -352,6 +352,32 @@ def test_the_number_of_items_that_keep_one_is_not_the_length_of_what_one_keeps(u
     assert case.first_owner_length == 3
 
 
+@pytest.mark.parametrize("what", ["waits", "registers", "makes"])
+def test_the_line_that_adds_is_sought_where_one_call_makes_all_or_a_library_registers(
+    user: Any, monitor: Monitor, what: str
+) -> None:
+    watch(monitor, leaking(user), 10)
+    case = Investigation({}, last_evidence=monitor.evidence())
+    sought = {path: each._replace(is_registry=what == "registers") for path, each in sought_history().items()}
+    case.sought_containers = sought
+    line = AllocationSite("train.py", 1, "main", "python")
+    tracer = cast(
+        "Tracer",
+        SimpleNamespace(
+            live_bytes=0,
+            find_line=lambda _: line,
+            start=lambda **_: None,
+            is_waiting_line=lambda _: what == "waits",
+        ),
+    )
+    start_trace_(case, tracer, Roots(), in_watch_thread=False)
+    user.keep(1)
+    user.keep(1)
+    assert not search_owner_line_(case, tracer, Roots())
+    expected = None if what == "makes" else (next(iter(sought)), [user.HISTORY])
+    assert case.owner_to_watch == expected
+
+
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
     """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
     watch(monitor, leaking(user), 10)

@@ -86,6 +86,17 @@ class Private:
     def __init__(self):
         self._saver = Saver()
 
+class Reseller:
+    def __init__(self):
+        self._saver = Saver()
+
+    def resell(self, thread_id):
+        if len(self._saver.threads) > self.most_threads and self.sells(thread_id) and not self.is_closed:
+            self._saver.delete_thread(thread_id)
+
+    def part_with(self, thread_id):
+        self._saver.delete_thread(thread_id)
+
 class Observed:
     def __init__(self):
         self._notifiers = {}
@@ -390,7 +401,7 @@ PROGRAM = """
 
     def work():
         POOL.run_all([], expire=3)
-    SOLVER, PRIVATE = patternlib.Algorithm(), patternlib.Private()
+    SOLVER, PRIVATE, RESELLER = patternlib.Algorithm(), patternlib.Private(), patternlib.Reseller()
     SAVERS = [patternlib.Saver() for _ in range(9)]
 """
 TABLES = {
@@ -400,6 +411,7 @@ TABLES = {
     "train.SAVER.threads": ("train.SAVER.release_threads()",),
     "train.SAVERS[*].writes": ("item.delete_thread(thread_id)",),
     "train.PRIVATE._saver.writes": ("Saver.delete_thread(thread_id)",),
+    "train.RESELLER._saver.writes": ("train.RESELLER.part_with(thread_id)",),
     "patternlib.Register._Register__instances": ("Register.clear_instances()",),
     "patternlib._STATE.document": ("patternlib.reset_output()",),
     "patternlib._traces.traced": ("patternlib.clear_caches()",),

@@ -4,6 +4,7 @@ import ctypes
 import inspect
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -298,6 +299,47 @@ def test_the_frame_of_a_line_that_rises_is_passed_on_also_when_it_runs_another_f
         libc.free(block)
     assert noted.count(("work", 1, True)) >= 2
     assert all(is_of_line for _, _, is_of_line in noted)
+
+
+def keep_when_asked(asked: threading.Event, done: threading.Event, kept: list[int]) -> None:
+    while asked.wait(60) and len(kept) < 5:
+        asked.clear()
+        kept.append(keep(SIZE))
+        done.set()
+
+
+def test_the_line_of_another_thread_is_told_and_the_line_that_waits_for_it_is_known_to_wait() -> None:
+    asked, done, kept = threading.Event(), threading.Event(), list[int]()
+    thread = threading.Thread(target=keep_when_asked, args=(asked, done, kept), daemon=True)
+    thread.start()
+
+    def await_block() -> None:
+        done.clear()
+        assert asked.set() is None and done.wait(60)  # noqa: PT018  (one line, at which all comes)
+
+    def record(rounds: int, *, in_other_threads: bool) -> LinePlace | None:
+        assert rises.begin(in_other_threads=in_other_threads)
+        assert not in_other_threads or sys.gettrace() is None
+        for _ in range(rounds):
+            await_block()
+        rises.end()
+        return rises.main_line(minimum_share=0.5, minimum_rises=1)
+
+    rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
+    waiting = record(2, in_other_threads=False)
+    assert waiting is not None
+    assert waiting[2].endswith("await_block")
+    assert rises.waits(waiting)
+    working = record(2, in_other_threads=True)
+    await_block()
+    asked.set()
+    thread.join(60)
+    for block in kept:
+        libc.free(block)
+    assert working is not None
+    assert working[2] == "keep"
+    line = inspect.getsourcelines(keep)[1] + 2
+    assert not record_rises(lambda: libc.free(keep(SIZE))).waits((__file__, line, "keep")), "it works itself"
 
 
 def test_what_the_watch_gains_itself_is_left_out() -> None:

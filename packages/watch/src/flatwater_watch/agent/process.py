@@ -104,9 +104,6 @@ class ProcessWatch:
 
         Without boundaries the next call is when a reading is due; with them, a trace or a census may need every tick.
         """
-        # The search for a line of C code can begin in this thread alone: read now.
-        if self._monitor.awaits_main_thread and self._reading_thread == threading.get_ident():
-            self._schedule.due = self._schedule.latest = 0.0
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
             return ticks_until_time(min(self._schedule.due, self._rss_check_due))

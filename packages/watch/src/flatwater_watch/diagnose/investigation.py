@@ -42,6 +42,8 @@ class SoughtContainers(NamedTuple):
     """Whether each is new, in an item that had none, as in `Owner.in_more_items`."""
     content_class: type | None = None
     """Class of the newest item; None without items."""
+    is_registry: bool = False
+    """Whether they are a library's, and no call of it that lets go is known: the line that adds is what to change."""
 
     @property
     def maximum(self) -> int:
@@ -133,6 +135,9 @@ class Investigation:
     """Whether containers are searched for handles, as nothing else explains the remaining growth."""
     last_evidence: list[Evidence] = field(default_factory=list)
     """Evidence of the last comparison, which is reported when its line, or the remaining growth, is explained."""
+    owner_to_watch: tuple[str, list[Any]] | None = None
+    """Owner, and its containers, whose adding line is to be found after this case: the line that made its items waits
+    in one call for the callbacks that add them, or it is a library's table, and what adds to it is to be changed."""
     first_owner_grew: bool = False
     """Whether the length of the first owner had changed at the last comparison."""
 
@@ -329,6 +334,7 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
             owner.holding,
             owner.in_more_items,
             content_class=type(owner.contents.leaves[-1]) if owner.contents.leaves else None,
+            is_registry=owner.table is not None and not (owner.table.calls or owner.table.argument),
         )
         for owner in sought_owners
         if owner.holding.kind in TRACEABLE_KINDS

@@ -151,7 +151,7 @@ class Investigator:
         # The last case left growth open, or its owners are emptied again and again and explain nothing.
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
-        if self._native_search.waits and not self.in_watch_thread:  # a try that was due in a thread of the watch
+        if self._native_search.waits:  # a try that could not be paid for, or the next one
             return self._native_line_event()
         self._pause_readings_left -= 1
         if self._pause_readings_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
@@ -347,6 +347,7 @@ class Investigator:
             rate = sum(cause.drift.per_step for cause in causes)  # the rate that they explain
             causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), rate)
         self._new_evidence += causes
+        self._native_search.growing = self._case.owner_to_watch or self._native_search.growing
         self._is_unexplained = not self._garbage_suspected and not self._are_enough(causes)
         self._pause_after_case(is_explained=not self._garbage_suspected and not self._is_unexplained)
         return self._native_line_event()
@@ -360,8 +361,9 @@ class Investigator:
     def _native_line_event(self) -> CaseEvent | None:
         """Return `NATIVE_WITHOUT_LINE` if a search for the line that makes native memory is to begin now; else None."""
         causes = map(self._add_details, [*self._new_evidence, *self._evidence_by_owner.values()])
-        must_wait = self.in_watch_thread or self._budget_seconds <= 0
-        begins = not self._has_ended and self._native_search.prepare_try(causes, must_wait=must_wait)
+        begins = not self._has_ended and self._native_search.prepare_try(
+            causes, must_wait=self._budget_seconds <= 0, in_other_threads=self.in_watch_thread
+        )
         return CaseEvent.NATIVE_WITHOUT_LINE if begins else None
 
     def _start_recording(self, reading: Reading) -> CaseEvent | None:

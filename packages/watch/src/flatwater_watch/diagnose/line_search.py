@@ -13,8 +13,9 @@ from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.handles import nested_handles
 from flatwater_watch.diagnose.hops import leads_to_several
 from flatwater_watch.diagnose.investigation import Investigation, find_owner_line_
-from flatwater_watch.diagnose.item_growth import ITEM_KINDS, added_leaves, container_lengths
+from flatwater_watch.diagnose.item_growth import ITEM_KINDS, NEWEST_ITEMS, added_leaves, container_lengths
 from flatwater_watch.diagnose.lines import Tracer
+from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.raw import is_a
 from flatwater_watch.heap.roots import Roots
@@ -90,11 +91,29 @@ def search_owner_line_(case: Investigation, tracer: Tracer, roots: Roots) -> boo
     # The search ends here.
     if line is not None:
         case.has_new_line = True
+        if sought.holding.kind in ITEM_KINDS and tracer.is_waiting_line(line):
+            _find_line_within_call_(case, tracer, first_path, containers)
+        elif sought.is_registry and sought.holding.kind in ITEM_KINDS:
+            case.owner_to_watch = first_path, containers
         for path, other in case.sought_containers.items():
             if path in evidence_by_owner and path not in case.lines:
                 _find_line_of_added_items_(case, tracer, evidence_by_owner[path], other.resolve(roots))
     case.idle_readings, case.sought_containers = 0, {}
     return False
+
+
+def _find_line_within_call_(case: Investigation, tracer: Tracer, owner: str, containers: Sequence[Any]) -> None:
+    """Find a line that made a part of an owner's newest items, where the line of most bytes is one call all the time.
+
+    Such as that of an event loop. Without one, the line that adds items is to be found, after this search.
+    """
+    kind, newest = case.sought_containers[owner].holding.kind, list[Any]()
+    for container, length in zip(containers, container_lengths(containers), strict=True):
+        added = length - case.lengths_at_trace.get(id(container), 0)
+        newest += newest_items(container, kind, min(added, NEWEST_ITEMS)) if added > 0 else []
+    line = find_owner_line_(case, tracer, owner, newest[-NEWEST_ITEMS:])
+    if line is None or tracer.is_waiting_line(line):
+        case.owner_to_watch = owner, list(containers)
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
@@ -148,7 +167,7 @@ def _find_line_of_added_items_(
         cause: evidence on the owner.
         containers: the containers that lie on the owner's way now.
     """
-    way, holding, in_more_items, content_class = case.sought_containers[cause.owner]
+    way, holding, in_more_items, content_class, _ = case.sought_containers[cause.owner]
     # A container that was not there when tracing began: one of several is new and had no items; a single one may be a
     # copy that has replaced the old one.
     unknown_length = 0 if leads_to_several(way) else holding.length

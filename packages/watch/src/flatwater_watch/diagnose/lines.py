@@ -11,7 +11,7 @@ import linecache
 import sys
 import tracemalloc
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flatwater_watch.diagnose.evidence import UNKNOWN_USE, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.diagnose.item_growth import container_lengths
 from flatwater_watch.diagnose.line_calls import LineObjects
 from flatwater_watch.heap.arrays import array_figures, owning_array, saved_tensors
 from flatwater_watch.heap.modules import is_runtime_file
 from flatwater_watch.heap.raw import is_a, is_class, own_size
-from flatwater_watch.heap.roots import is_installed_command, is_user_file
+from flatwater_watch.heap.roots import is_installed_command, is_user_file, running_frames
 from flatwater_watch.meters.allocations import AllocationTrace, allocation_frames
 from flatwater_watch.meters.rises import LinePlace, RiseRecorder
 from flatwater_watch.paths import parent_folder
@@ -49,6 +50,9 @@ _SHARED_TYPES = (type, ModuleType, CodeType)
 _REUSED_TYPES = (tuple, list, dict)
 """Types whose freed objects Python keeps and uses again: a new object may have no line."""
 CodeOwner = Literal["user", "package", "library", "tool"]
+_CUT_OFF = ("", 0)
+"""Stands for the lines of a stack that was not kept to its end."""
+_Call = tuple[int, int, str, int]
 Line = tuple[str, int, str | None]
 """File, line, and qualified name of the function; None if the name must be read from the file."""
 
@@ -68,6 +72,10 @@ class Tracer:
         """Bytes that tracemalloc knew when this trace began, if the program traces itself."""
         self._storage_mode: NewStorages[AllocationSite | None] | None = None
         self._owner_by_file: dict[str, CodeOwner] = {}
+        self._calls_at_start = frozenset[_Call]()
+        """Calls that were under way when this trace began."""
+        self._callers_by_site: dict[AllocationSite, set[tuple[str, int]]] = {}
+        """Lines of the stacks of the allocations at each site of the last look-up."""
 
     @property
     def running(self) -> bool:
@@ -96,6 +104,7 @@ class Tracer:
         if (objects or self._storage_mode is None) and not tracemalloc.is_tracing():
             self.allocations.start(self._frames)
         self._bytes_at_start = tracemalloc.get_traced_memory()[0]
+        self._calls_at_start = self._calls_under_way()
 
     @property
     def live_bytes(self) -> int:
@@ -121,13 +130,20 @@ class Tracer:
         """
         bytes_by_site: Counter[AllocationSite] = Counter()
         self._frames_were_cut = False
+        self._callers_by_site.clear()
         for item in objects:
             for size, site in self._content_origins(item):
                 if site is not None:
                     bytes_by_site[site] += max(1, size)  # an object without known bytes counts as well
         if bytes_by_site:
             largest_site, _ = bytes_by_site.most_common(1)[0]
-            return largest_site
+            if len(bytes_by_site) == 1 or not self.is_waiting_line(largest_site):
+                return largest_site
+            # A line that runs within that call, as a callback, says more than the call.
+            outer_lines = {(largest_site.file, largest_site.line), _CUT_OFF}
+            callers = self._callers_by_site
+            inner = [site for site in bytes_by_site if not outer_lines.isdisjoint(callers.get(site, ()))]
+            return max(inner, key=lambda site: (site != largest_site, bytes_by_site[site]), default=largest_site)
         if self._frames_were_cut and self.allocations.running and self._frames < DEEP_FRAMES:
             # A trace that runs cannot get more frames, so it begins again.
             self._frames = DEEP_FRAMES
@@ -135,6 +151,15 @@ class Tracer:
             self.allocations.start(self._frames)
             self._bytes_at_start = 0  # a trace that has just begun knows no block
         return None
+
+    def is_waiting_line(self, site: AllocationSite) -> bool:
+        """Return whether a call at this line has lasted since the trace began, such as that of an event loop."""
+        return any(call[2:] == (site.file, site.line) for call in self._calls_at_start & self._calls_under_way())
+
+    def _calls_under_way(self) -> frozenset[_Call]:
+        """Return the id, the instruction, the file and the line of each frame of the user's or a package's code."""
+        frames = running_frames(lambda file: self._owner_of_file(file) in {"user", "package"})
+        return frozenset((id(frame), frame.f_lasti, frame.f_code.co_filename, frame.f_lineno) for frame in frames)
 
     def _content_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
         """Yield (bytes, line) for an object and its contents, breadth first; the line is None if it is not known.
@@ -197,7 +222,10 @@ class Tracer:
             self._frames_were_cut = self._frames_were_cut or len(frames) == self._frames
             return None
         file, number, _ = line
-        return AllocationSite(file, number, _enclosing_function(file, number), operation)
+        site = AllocationSite(file, number, _enclosing_function(file, number), operation)
+        callers = self._callers_by_site.setdefault(site, set())
+        callers.update(frames if len(frames) < self._frames else (*frames, _CUT_OFF))
+        return site
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
         """Return the line of a stack to report for an allocation: the user's innermost line, or one of a package.
@@ -232,14 +260,19 @@ class Tracer:
 
 
 class NativeLineSearch:
-    """The search for the line that runs while native memory rises: a few tries, each of several readings."""
+    """The search for the line that runs while native memory rises, or items are added: a few tries of some readings."""
 
     def __init__(self, packages: tuple[str, ...] = ()) -> None:
         """Prepare a search that has begun no try yet; `packages` are libraries whose lines count as the user's."""
+        self.adding_lines: dict[str, AllocationSite] = {}
+        """Lines that add items, by owner."""
+        self.growing: tuple[str, list[Any]] | None = None
+        """Owner whose adding line is sought in the next try, and its containers; None without one."""
         self._objects = LineObjects()
         """The objects of the lines at which memory has risen in this try."""
+        self._is_user_file: Callable[[str], bool] = lambda file: is_user_file(file, packages)
         self.recorder = RiseRecorder(
-            lambda file: is_user_file(file, packages),
+            self._is_user_file,
             self._note_objects,
             maximum_seconds=RISING.maximum_cpu_seconds,
             maximum_query_seconds=RISING.maximum_query_seconds,
@@ -250,21 +283,25 @@ class NativeLineSearch:
         self._item_line: AllocationSite | None = None
         """The line that made the Python objects that own the bytes, if it is known. Only a line that runs before that
         line is better: bytes that an object takes later belong to the line that made the object."""
-        self.waits = False
-        """Whether a try waits for a reading in the main thread, which slept when it was due, or for what it costs."""
+        self.waits = self._line_waits = self._in_other_threads = False
+        """Whether a try waits for the next reading; whether the line that was found waits while other threads work, so
+        that these are to be recorded; and whether the next try is for other threads than that which begins it."""
         self._tries_made = 0
         self._readings_in_try = 0
         self._first_step, self._bytes_per_step = 0, 0.0
         """Step at which the try began, and the growth until then."""
 
-    def prepare_try(self, causes: Iterable[Evidence], *, must_wait: bool = False) -> bool:
+    def prepare_try(
+        self, causes: Iterable[Evidence], *, must_wait: bool = False, in_other_threads: bool = False
+    ) -> bool:
         """Return whether a try may begin now, and record the line that made the objects of the causes.
 
         A try begins only if a cause wants a native line, none is found yet, and a try is left.
 
         Args:
             causes: evidence so far.
-            must_wait: whether no try may begin now, as in a thread of the watch, which cannot trace the program's.
+            must_wait: whether no try may begin now, as it cannot be paid for.
+            in_other_threads: whether the caller is a thread of the watch, as the main thread sleeps.
         """
         self.waits = False
         item_lines = [
@@ -272,10 +309,15 @@ class NativeLineSearch:
             for cause in causes
             if cause.wants_native_line and cause.share >= OWNING.minimum_reported_share
         ]
-        if not item_lines or self.line is not None or self._tries_made >= RISING.maximum_tries:
+        if self.growing is None and (
+            not item_lines
+            or (self.line is not None and not self._line_waits)
+            or self._tries_made >= RISING.maximum_tries
+        ):
             return False
+        self._in_other_threads = in_other_threads or (self._line_waits and self.growing is None)
         # If a cause has no line, any line that runs may be its line, and the search is not bound to one.
-        self._item_line = None if None in item_lines else item_lines[0]
+        self._item_line = None if None in item_lines or not item_lines else item_lines[0]
         self.waits = must_wait
         return not must_wait
 
@@ -286,10 +328,18 @@ class NativeLineSearch:
             reading: latest reading.
             growth: slope of the memory that grows.
         """
-        self._tries_made += 1
-        self._readings_in_try, self._objects = 0, LineObjects()
+        self._readings_in_try, others = 0, self._in_other_threads
+        if others and any(frame.f_trace is not None for frame in running_frames(self._is_user_file)):
+            return False  # a debugger follows it
+        if self.growing is not None:
+            containers = self.growing[1]
+            measure = lambda: (sum(container_lengths(containers)),) * 2  # noqa: E731
+            self.growing = self.growing if self.recorder.begin(None, measure, in_other_threads=others) else None
+            return self.growing is not None
+        self._tries_made, self._objects, self._line_waits = self._tries_made + 1, LineObjects(), False
         self._first_step, self._bytes_per_step = reading.step, growth.per_step
-        return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
+        end = None if self._item_line is None else (self._item_line.file, self._item_line.line)
+        return self.recorder.begin(end, in_other_threads=others)
 
     def _note_objects(self, frame: FrameType, line: LinePlace, calls: int) -> None:
         """Note the objects of a line at which memory has risen; called by the recorder of rises.
@@ -307,18 +357,23 @@ class NativeLineSearch:
         self._readings_in_try += 1
         # If the reading comes amid a round, rises so far may not stay: their bytes must be a part of the growth.
         expected_bytes = self._bytes_per_step * (reading.step - self._first_step)
-        sufficient_bytes = min(reading.material_bytes, RISING.minimum_growth_share * expected_bytes)
-        is_sufficient = self.recorder.has_enough(rises=RISING.sufficient_rises, size=sufficient_bytes)
+        rises, size = RISING.sufficient_rises, min(reading.material_bytes, RISING.minimum_growth_share * expected_bytes)
+        if self.growing is not None:
+            rises = size = RISING.minimum_rises
+        is_sufficient = self.recorder.has_enough(rises=rises, size=size)
         return is_sufficient or self.recorder.is_over_budget or self._readings_in_try >= RISING.maximum_readings
 
     def end(self) -> None:
         """End the try; keep the line at which most of the rises came, if there is one, and what its objects are."""
         self.recorder.end()
         line = self.recorder.main_line(minimum_share=RISING.minimum_main_share, minimum_rises=RISING.minimum_rises)
-        if line is not None:
-            file, number, function = line
-            self.line = AllocationSite(file, number, _short_name(function), "native")
+        growing, self.growing = self.growing, None
+        if line is not None and growing is not None:
+            self.adding_lines[growing[0]] = AllocationSite(line[0], line[1], _short_name(line[2]), "python")
+        elif line is not None:
             self.use = self._objects.describe_use(line)
+            self.waits = self._line_waits = not self.recorder.is_in_other_threads and self.recorder.waits(line)
+            self.line = AllocationSite(line[0], line[1], _short_name(line[2]), "native")
 
     def add_line(self, cause: Evidence) -> Evidence:
         """Return the evidence on a cause with the native line that was found, and what is known of the line's objects.
@@ -326,7 +381,8 @@ class NativeLineSearch:
         The line is left out if the cause wants none, or if its objects were made at another line than the sought ones.
         """
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
-        return replace(cause, native_line=self.line if is_sought else None, native_use=self.use)
+        made_at = self.adding_lines.get(cause.owner, cause.made_at)
+        return replace(cause, made_at=made_at, native_line=self.line if is_sought else None, native_use=self.use)
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:

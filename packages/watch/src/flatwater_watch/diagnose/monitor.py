@@ -136,12 +136,8 @@ class Monitor(Investigator):
     @property
     def is_bound_to_thread(self) -> bool:
         """Whether a trace runs that only the thread that began it can end."""
-        return self._native_search.recorder.running or self._tracer.traces_torch
-
-    @property
-    def awaits_main_thread(self) -> bool:
-        """Whether the next reading in the main thread will begin a search for the line of native growth."""
-        return self.state is CaseState.WATCHING and self._native_search.waits and self._budget_seconds > 0
+        recorder = self._native_search.recorder
+        return (recorder.running and not recorder.is_in_other_threads) or self._tracer.traces_torch
 
     @property
     def is_investigating(self) -> bool:

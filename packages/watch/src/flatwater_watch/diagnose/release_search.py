@@ -24,10 +24,14 @@ _OPPOSITES = (
     ("delete", "set"),
 )  # fmt: skip
 """Parts of the name of a function that undoes another, with what stands in the name of that."""
+_GIVING = frozenset({"get", "is", "has"})
+"""First words of the names of functions that give something; what such a function replaces is no release."""
 MAXIMUM_CALLS = 2
 """Maximum number of calls that the advice names."""
 DELETIONS = {"__delitem__": "del {}[{}]", "__delattr__": "delattr({}, {})"}
 """Methods that Python calls to release an object, with how that is written."""
+_MAXIMUM_PASSING_NAMES = 6
+"""Maximum names that a function uses which only passes on a release."""
 _CALL_DEPTH = 2
 """Depth to which the functions that a call calls are searched for a use of the table."""
 
@@ -130,7 +134,8 @@ class ReleaseSearch(NamedTuple):
             if releasing_word(name):
                 is_releasing = self.releases(value) or (self._is_library_c_function(value) and self._is_likely(name))
             else:
-                is_releasing = (self.accepts_any_name or _undoes(name, self.user_names)) and self._removes(name, value)
+                is_named = self.accepts_any_name or _undoes(name, self.user_names)
+                is_releasing = (is_named and self._removes(name, value)) or self._passes_on(name, value)
             if is_releasing:
                 names.append(name)
         return names
@@ -163,6 +168,13 @@ class ReleaseSearch(NamedTuple):
     def _names_mean_table(self, function: FunctionType) -> bool:
         """Return whether the names that lead to the table mean it in a function, too: not in one of another module."""
         return self.module_namespace is None or function.__globals__ is self.module_namespace
+
+    def _passes_on(self, name: str, value: Any) -> bool:
+        """Return whether a public function, not called by the user, does little else than call a releasing method."""
+        function = None if name.startswith("_") or name in self.user_names else plain_function(value)
+        calls = [] if function is None else code_use(function.__code__).calls
+        releasing = (called in self.methods and not self.names.isdisjoint(receivers) for called, receivers in calls)
+        return len(calls) <= _MAXIMUM_PASSING_NAMES and any(releasing)
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
         """Return whether a function empties or replaces the table, or an object that holds it.
@@ -211,6 +223,8 @@ class ReleaseSearch(NamedTuple):
 
         It is known for a global, `name(...)`, and for a method of the same class, `self.name(...)`.
         """
+        if first_word(name) in _GIVING:
+            return None
         if not receiver_names:
             return dict.get(function.__globals__, name)
         return self.class_namespace.get(name) if receiver_names == {SELF} else None

@@ -37,6 +37,7 @@ from flatwater_watch.diagnose.release_search import (
     MAXIMUM_CALLS,
     ReleaseSearch,
     releases_one,
+    releasing_word,
     written_call,
     written_calls,
 )
@@ -395,6 +396,7 @@ def _holder_calls(
     """
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()
+    is_typable = False  # whether the program has a name for the object of the calls
     for kind, names, code_name in holders:
         namespace = class_namespace(kind, USED_AS_CONTAINERS)
         package = full_name(kind)[0].partition(".")[0]
@@ -410,8 +412,10 @@ def _holder_calls(
         # `del table[key]` is advice only on an object that the program can name.
         found_methods = [name for name in search.releasing_names(namespace) if code_name.text or name not in DELETIONS]
         owner = code_name.text or class_name(kind)
-        # This holder lies further out than those before, so its calls replace theirs.
-        calls = written_calls(owner, namespace, found_methods, user_names, is_class=True) or calls
+        # A later holder lies further out; its functions without a word for a release only call one further in.
+        if found_methods and (any(map(releasing_word, found_methods)) or accepts_any_name or not is_typable):
+            calls = written_calls(owner, namespace, found_methods, user_names, is_class=True)
+            is_typable = bool(code_name.text)
         methods |= set(found_methods)
         if SELF in names and calls and code_name.text:  # the table itself, which the program can name
             break

@@ -149,7 +149,7 @@ RULES = tuple(Rule(*row) for row in (
     ("sys.modules", "", "Python keeps each module that was loaded under a name of its own.", "Take a module out when it is done with, `sys.modules.pop(name, None)`, and out of the library that made it, or load it once."),
     ("gc's callbacks", "", "The collector keeps each function that was added.", "Add a function once, or call `gc.callbacks.remove(function)`."),
     ("gymnasium's registry", "", "The registry keeps each environment that was registered.", "Call `gymnasium.register(...)` once for each name, outside of loops."),
-    ("multiprocessing's children", "", "A process that has ended is kept until it is joined.", "Call `process.join()` and `process.close()` when it has ended."),
+    ("multiprocessing's children", "", "A process is kept until it has ended and is joined.", "Close what a library started it for, such as a pool, or call `process.join()` and `process.close()` when it has ended."),
     ("trio._channel.MemoryChannelState.data", "", "A channel of `math.inf` never makes the sender wait.", "Give the channel a size: `trio.open_memory_channel(10)`."),
     ("anyio.streams.memory._MemoryObjectStreamState.buffer", "", "A stream of `math.inf` never makes the sender wait.", "Give the stream a size: `anyio.create_memory_object_stream(10)`."),
     # at the line of memory of C

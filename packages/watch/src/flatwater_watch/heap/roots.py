@@ -34,7 +34,7 @@ from flatwater_watch.heap.raw import (
     plain_text,
     thread_name,
 )
-from flatwater_watch.heap.tasks import context_variables, suspended_frames
+from flatwater_watch.heap.tasks import caller_frames, context_variables, suspended_frames
 from flatwater_watch.installs import is_library_folder
 from flatwater_watch.paths import file_name, file_stem, parent_folder
 
@@ -271,20 +271,12 @@ def running_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))  # the main thread first: False before True
-    accepted_frames = [frame for thread in order for frame in _stack_frames(frames[thread], accepts)]
+    stacks = (
+        [frame for frame in caller_frames(frames[thread]) if accepts(frame.f_code.co_filename)] for thread in order
+    )
+    accepted_frames = [frame for stack in stacks for frame in reversed(stack)]
     frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
     return accepted_frames
-
-
-def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[FrameType]:
-    """Return frames of one stack, outermost first, of files that `accepts` allows."""
-    accepted_frames: list[FrameType] = []
-    frame: FrameType | None = innermost
-    while frame is not None:
-        if accepts(frame.f_code.co_filename):
-            accepted_frames.append(frame)
-        frame = frame.f_back
-    return accepted_frames[::-1]
 
 
 def _frame_locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
@@ -328,13 +320,9 @@ def _note_host_packages_(roots: Roots, modules: Collection[str]) -> None:
 
 def _stack_calls(frame: FrameType | None) -> list[tuple[str, str]]:
     """Return file and package of each call on a stack, outermost first."""
-    calls = []
-    while frame is not None:
-        # The script of an installed command, such as `pytest`, only calls its library, which says who owns the program.
-        if not is_installed_command(frame.f_code.co_filename):
-            calls.append((frame.f_code.co_filename, _package_of_frame(frame)))
-        frame = frame.f_back
-    return calls[::-1]
+    # The script of an installed command, such as `pytest`, only calls its library, which says who owns the program.
+    calls = [(call.f_code.co_filename, _package_of_frame(call)) for call in caller_frames(frame)]
+    return [call for call in reversed(calls) if not is_installed_command(call[0])]
 
 
 def lies_in_library_call(path: str) -> bool:

@@ -42,7 +42,7 @@ def suspended_frames() -> Iterator[FrameType]:
         yield from _awaited_frames(_task_coroutine(task))
     for greenlet in _known_greenlets():
         innermost = c_attribute(greenlet, "gr_frame")  # None while the greenlet runs
-        yield from reversed([*_caller_frames(innermost)])
+        yield from reversed([*caller_frames(innermost)])
 
 
 def _known_greenlets() -> list[Any]:
@@ -62,7 +62,7 @@ def _known_greenlets() -> list[Any]:
     return list(compress(objects, are_greenlets))[-MAXIMUM_TASKS:]
 
 
-def _caller_frames(frame: FrameType | None) -> Iterator[FrameType]:
+def caller_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a frame and the frames of its callers, innermost first; nothing for None."""
     while frame is not None:
         yield frame
@@ -112,13 +112,9 @@ def _main_tasks() -> list[Any]:
 
 def _tasks_in_stack(innermost: FrameType, c_task_class: type) -> list[Any]:
     """Return the tasks among the local variables of asyncio's functions on a stack."""
-    tasks: list[Any] = []
-    frame: FrameType | None = innermost
-    while frame is not None:
-        if plain_text(namespace_value(frame.f_globals, "__package__")) == "asyncio":
-            tasks += [value for value in frame_locals(frame).values() if issubclass(type(value), c_task_class)]
-        frame = frame.f_back
-    return tasks
+    frames = caller_frames(innermost)
+    loops = (frame for frame in frames if plain_text(namespace_value(frame.f_globals, "__package__")) == "asyncio")
+    return [value for loop in loops for value in frame_locals(loop).values() if issubclass(type(value), c_task_class)]
 
 
 def _trio_tasks() -> list[Any]:

@@ -18,18 +18,21 @@ doubles its size is handed out at once, and filled by other lines.
 The function is set in C and not by `sys.settrace`, which would copy the variables of each frame into a dict.
 """
 
+import _thread
 import ctypes
 import math
 import os
 import sys
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import cache
+from itertools import accumulate, chain, repeat, takewhile
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from flatwater_watch.meters.allocator import allocator_totals, last_seconds
-from flatwater_watch.meters.system_calls import CHUNK_BYTES, monotonic, system
+from flatwater_watch.meters.system_calls import CHUNK_BYTES, monotonic, process_seconds, system, thread_seconds
 
 LinePlace = tuple[str, int, str]
 """File, line, and qualified name of the function."""
@@ -44,10 +47,14 @@ _MAXIMUM_MISFIT, _MISFIT_PER_RISE = 0.02, 0.005
 """Maximum difference of their bytes, as a share of those given back, and what one rise more must remove of it."""
 _RIVAL_SHARE = 0.9
 """Share of the largest line's bytes from which on another line counts as large as it."""
+_Measure = Callable[[], tuple[int, int]] | None
+"""What gives the numbers that are recorded in place of both kinds of memory, such as of items; None for memory."""
 _CALL_EVENT, _RETURN_EVENT = 0, 3
 """Numbers of the events of a call, and of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 _set_trace = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
+_MINIMUM_OWN_SHARE = 0.5
+"""Share of the CPU seconds of the process that a thread has while a line of it runs, below which the line waits."""
 
 
 class _Rise(NamedTuple):
@@ -179,7 +186,7 @@ class _LastingRises:
 
 
 class RiseRecorder:
-    """A recorder of the lines at which memory rises, in the thread that begins it."""
+    """A recorder of the lines at which memory rises, in the thread that begins it, or in all others."""
 
     def __init__(
         self,
@@ -205,15 +212,27 @@ class RiseRecorder:
         self._maximum_query_seconds = maximum_query_seconds
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
         """Rises of the bytes that were handed out, and of those that became resident."""
-        self._running_line: LinePlace | None = None
+        self._running_lines: dict[int, LinePlace | None] = {}
+        """The line that runs in each thread, by the thread's id."""
+        self._event_lock = _thread.allocate_lock()
+        """Held while an event is recorded: the events of other threads meanwhile are left out."""
+        self._cpu_at_last_event = (0.0, 0.0)
+        """CPU seconds of the thread of the last event, and of the process, past that event."""
+        self._working_bytes = Counter[LinePlace | None]()
+        """Bytes that each line has gained while it worked, less those while it waited for other threads."""
         self._early_end: tuple[str, int] | None = None
         """The end line, as file and line: rises are early until its function is past it; None if all are early."""
         self._holds_end_by_code: dict[CodeType, bool] = {}
         """Whether the end line is in a function, by the function's code."""
         self._end_function_line: int | None = None
         """The line that runs in the function with the end line; None while the function does not run."""
+        self.is_in_other_threads = False
+        """Whether the threads are recorded that did not begin it."""
+        self._measure: _Measure = None
         self._statm_file: int | None = None
-        """Descriptor of /proc/self/statm, which stays open: a read costs less than an open."""
+        """Descriptor of /proc/self/statm from the first recording on; another thread may still read it at its end."""
+        self.running = False
+        """Whether lines are recorded."""
         self._bytes_beside_allocator: int | None = None
         """Resident bytes other than the allocator's at the beginning."""
         self._bytes_at_last_event = (0, 0)
@@ -225,27 +244,31 @@ class RiseRecorder:
         """Whether the allocator answers quickly enough to be asked at each line."""
         self._trace_function = _Function(self._on_trace_event)
 
-    @property
-    def running(self) -> bool:
-        """Whether lines are recorded."""
-        return self._statm_file is not None
-
-    def begin(self, early_until: tuple[str, int] | None = None) -> bool:
+    def begin(
+        self, early_until: tuple[str, int] | None = None, measure: _Measure = None, *, in_other_threads: bool = False
+    ) -> bool:
         """Begin to record, unless the program is traced already; return whether lines are recorded.
 
         Args:
             early_until: file and line of the user's code. Rises are early until the function with this line is past
                 it, and only lines of early rises are reported. None makes all rises early.
+            measure: gives what is recorded; objects of a line are noted only for memory, None.
+            in_other_threads: whether the lines of all threads but this one are recorded.
         """
-        if self.running or sys.gettrace() is not None:
+        if self.running or (threading.gettrace() if in_other_threads else sys.gettrace()) is not None:
             return self.running
         # The records of an earlier recording are dropped.
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
-        self._running_line, self._bytes_beside_allocator, self._event_count = None, None, 0
-        self._early_end, self._end_function_line = early_until, None
+        self._bytes_beside_allocator, self._event_count = None, 0
+        self._running_lines.clear()
+        self._working_bytes.clear()
+        self._early_end, self._end_function_line, self._measure = early_until, None, measure
+        self.is_in_other_threads = in_other_threads
         self._holds_end_by_code.clear()
         self._call_counts.clear()
-        self._statm_file = system.open("/proc/self/statm", system.O_RDONLY | system.O_CLOEXEC)
+        if self._statm_file is None:
+            self._statm_file = system.open("/proc/self/statm", system.O_RDONLY | system.O_CLOEXEC)
+        self.running = True
         # A query to the allocator must be quick. If the last one was slow, five more would stop the program for long.
         query_seconds = last_seconds() or 0.0
         if query_seconds < self._maximum_query_seconds:
@@ -254,29 +277,40 @@ class RiseRecorder:
         # An event takes about as long as a reading of memory. The calls also set the bytes from which gains count.
         event_seconds = _shortest_call_seconds(self.skip_current_gain)
         self._maximum_events = int(self._maximum_seconds / event_seconds)
-        _set_trace(self._trace_function, self)
+        if in_other_threads:
+            _trace_other_threads(self._trace_function, self)
+        else:
+            _set_trace(self._trace_function, self)
         return True
 
     def skip_current_gain(self) -> None:
         """Leave out the bytes gained since the last line, which are the watch's and not the program's."""
-        if self._statm_file is not None:
+        if self.running and self._statm_file is not None:
             self._bytes_at_last_event = self._bytes_in_use(self._statm_file)
+            self._cpu_at_last_event = thread_seconds(), process_seconds()
 
     def end(self) -> None:
-        """Stop recording, in the thread that began to record; the records stay."""
-        if self._statm_file is not None:
-            # `gettrace` returns the object given to `PyEval_SetTrace`; the program may have set another tracer.
-            tracer: object = sys.gettrace()
-            if tracer is self:
-                sys.settrace(None)
-            system.close(self._statm_file)
-            self._statm_file = None
+        """Stop recording; the records stay. Other threads than this one are traced until their next event."""
+        if self.running:
+            self._stop_tracing_here()
+            self.running = False
+
+    def _stop_tracing_here(self) -> None:
+        """Stop tracing the thread that calls this."""
+        # `gettrace` returns the object given to `PyEval_SetTrace`; the program may have set another tracer.
+        tracer: object = sys.gettrace()
+        if tracer is self:
+            sys.settrace(None)
 
     @property
     def is_over_budget(self) -> bool:
         """Whether recording has taken its maximum number of seconds, measured in events."""
         comparison_events = self._handed_out.comparison_events + self._resident.comparison_events
         return self._event_count + comparison_events >= self._maximum_events
+
+    def waits(self, line: LinePlace) -> bool:
+        """Return whether most bytes of a line came while it waited, and other threads worked."""
+        return self._working_bytes[line] < 0
 
     def has_enough(self, *, rises: float, size: float) -> bool:
         """Return whether rises that were not given back are at least so many, and have so many bytes together.
@@ -309,26 +343,41 @@ class RiseRecorder:
         The parameters are those of C's `Py_tracefunc`.
         """
         # Runs at every line of the program: little may be done, and each file is classified once.
-        code = frame.f_code
-        if self._is_user_file(code.co_filename) and self._statm_file is not None:
-            # Gains since the last event belong to the line that ran until now.
-            has_risen = self._assign_gain_(self._bytes_in_use(self._statm_file))
-            if has_risen and self._note_rise is not None and self._running_line is not None:
-                self._report_rise(frame, self._running_line, self._note_rise)
-            if event == _CALL_EVENT:  # not at each line: a dict computes the hash of a code object anew each time
-                self._call_counts[code] += 1
-            is_return = event == _RETURN_EVENT
-            event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
-            # After a return the caller's line goes on.
-            self._running_line = self._calling_user_line(frame) if is_return else event_line
-            if self._has_end_line(code):  # note the line at which the function with the end line is
-                running_frame = frame.f_back if is_return else frame
-                # A recursive function returns to itself: then it still runs.
-                still_runs = running_frame is not None and self._has_end_line(running_frame.f_code)
-                self._end_function_line = running_frame.f_lineno if running_frame is not None and still_runs else None
-            if self.is_over_budget:
-                sys.settrace(None)
+        statm_file = self._statm_file if self.running else None
+        if statm_file is None:
+            self._stop_tracing_here()  # another thread has ended the recording
+        elif self._is_user_file(frame.f_code.co_filename) and self._event_lock.acquire(blocking=False):
+            try:
+                self._record_event_(frame, event, statm_file)
+            finally:
+                self._event_lock.release()
         return 0
+
+    def _record_event_(self, frame: FrameType, event: int, statm_file: int) -> None:
+        """Record one event of the user's code, in the thread in which it comes."""
+        code, thread = frame.f_code, _thread.get_ident()
+        line = self._running_lines.get(thread)
+        thread_at_last, process_at_last = self._cpu_at_last_event
+        # First of all, as what follows takes CPU time of this thread.
+        own_seconds, all_seconds = thread_seconds() - thread_at_last, process_seconds() - process_at_last
+        gain = self._assign_gain_(self._bytes_in_use(statm_file), line)
+        self._working_bytes[line] += max(0, gain) * (1 if own_seconds >= _MINIMUM_OWN_SHARE * all_seconds else -1)
+        if gain > 0 and line is not None and self._measure is None and self._note_rise is not None:
+            self._report_rise(frame, line, self._note_rise)
+        if event == _CALL_EVENT:  # not at each line: a dict computes the hash of a code object anew each time
+            self._call_counts[code] += 1
+        is_return = event == _RETURN_EVENT
+        # After a return the caller's line goes on.
+        event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
+        self._running_lines[thread] = self._calling_user_line(frame) if is_return else event_line
+        if self._has_end_line(code):
+            running_frame = frame.f_back if is_return else frame
+            # A recursive function returns to itself: then it still runs.
+            still_runs = running_frame is not None and self._has_end_line(running_frame.f_code)
+            self._end_function_line = running_frame.f_lineno if running_frame is not None and still_runs else None
+        if self.is_over_budget:
+            sys.settrace(None)
+        self._cpu_at_last_event = thread_seconds(), process_seconds()
 
     def _report_rise(
         self, frame: FrameType, line: LinePlace, note_rise: Callable[[FrameType, LinePlace, int], None]
@@ -343,15 +392,15 @@ class RiseRecorder:
                 return
             rise_frame = rise_frame.f_back
 
-    def _assign_gain_(self, bytes_in_use: tuple[int, int]) -> bool:
-        """Assign the bytes gained since the last event to the line that ran; return whether any were gained."""
+    def _assign_gain_(self, bytes_in_use: tuple[int, int], line: LinePlace | None) -> int:
+        """Assign the bytes gained since the last event to the line that ran; return the larger of both numbers."""
         self._event_count += 1
         (handed_out, resident), (last_handed_out, last_resident) = bytes_in_use, self._bytes_at_last_event
         self._bytes_at_last_event = bytes_in_use
         is_early = self._is_before_end_line()
-        self._handed_out.add_gain_(handed_out - last_handed_out, self._running_line, is_early=is_early)
-        self._resident.add_gain_(resident - last_resident, self._running_line, is_early=is_early)
-        return handed_out > last_handed_out or resident > last_resident
+        self._handed_out.add_gain_(handed_out - last_handed_out, line, is_early=is_early)
+        self._resident.add_gain_(resident - last_resident, line, is_early=is_early)
+        return max(handed_out - last_handed_out, resident - last_resident)
 
     def _is_before_end_line(self) -> bool:
         """Return whether the function with the end line runs, and is not past that line; True without an end line."""
@@ -385,6 +434,8 @@ class RiseRecorder:
         Resident are all private bytes but those that the allocator has freed. Both are the same, all private resident
         bytes, if the allocator is not asked.
         """
+        if self._measure is not None:
+            return self._measure()
         _, resident_pages, shared_pages, *_ = system.pread(statm_file, CHUNK_BYTES, 0).split()
         private_bytes = (int(resident_pages) - int(shared_pages)) * _PAGE_BYTES
         totals = allocator_totals() if self._queries_allocator else None
@@ -394,6 +445,23 @@ class RiseRecorder:
         if self._bytes_beside_allocator is None:  # the first reading, in `begin`
             self._bytes_beside_allocator = other_bytes
         return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator), private_bytes - totals.free
+
+
+def _trace_other_threads(function: "ctypes._FuncPointer", recorder: RiseRecorder) -> None:
+    """Trace all threads but this one, until each stops itself."""
+    api, pointer, tracer = ctypes.pythonapi, ctypes.c_void_p, ctypes.py_object(recorder)
+    if sys.version_info >= (3, 12):
+        api.PyEval_SetTraceAllThreads(function, tracer)
+    else:
+        set_trace = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, _Function, ctypes.py_object)(("_PyEval_SetTrace", api))
+        first_thread = ctypes.PYFUNCTYPE(pointer, pointer)(("PyInterpreterState_ThreadHead", api))
+        # It takes one argument, and ignores the other.
+        next_thread = ctypes.PYFUNCTYPE(pointer, pointer, ctypes.c_int)(("PyThreadState_Next", api))
+        interpreter = ctypes.PYFUNCTYPE(pointer)(("PyInterpreterState_Get", api))()
+        # By C code alone, so that no other thread runs, and none ends, while its state is in use.
+        threads = takewhile(bool, accumulate(chain(map(first_thread, (interpreter,)), repeat(0)), next_thread))
+        deque(map(set_trace, threads, repeat(function), repeat(tracer)), maxlen=0)
+    sys.settrace(None)
 
 
 def _shortest_call_seconds(call: Callable[[], object]) -> float:
