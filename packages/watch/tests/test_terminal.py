@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater_watch.sanitize import MAXIMUM_LETTERS, escape_controls, short_repr
-from flatwater_watch.terminal import PrintableStream, Terminal, terminal
+from flatwater_watch.terminal import PrintableStream, Terminal, print_sentence, terminal
 
 ORDERS = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0))} - {"\n", "\t"}
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\r\x08b[bold]c[/]\u202e\udcff"
@@ -51,6 +51,15 @@ def test_what_is_piped_is_as_wide_as_columns_says(
         monkeypatch.setenv("COLUMNS", columns)
     terminal().rule(characters="-")
     assert capsys.readouterr().out.strip("\n") == "-" * width
+
+
+def test_a_sentence_is_broken_between_words_on_a_terminal_alone() -> None:
+    path = "/" + "a-b" * 10
+    sentence = f"it is {path} [1] now\nand then"
+    for is_terminal, told in ((True, f"it is\n{path}\n[1] now\nand then\n"), (False, f"{sentence}\n")):
+        out = io.StringIO()
+        print_sentence(Terminal(file=out, width=20, force_terminal=is_terminal), sentence)
+        assert out.getvalue() == told
 
 
 def test_names_are_no_pictures() -> None:

@@ -60,12 +60,28 @@ def test_all_that_begin_with_a_panel_say_it(
         assert f"{title} {text}" in shown
     assert {*lines} <= {*compose(traders).about()}
     assert {*lines} <= {*compose_weights(WeightsRunConfig(panel=str(file), threads=1)).about()}
-    answer = check_study({"config": to_mapping(traders), "folds": None})
-    assert answer["oddities"] == lines
+    answer = check_study({"config": to_mapping(traders), "folds": None, "begun": None})
+    assert answer["about"] == lines
     assert (
         f"look like splits: {texts[LIKE_SPLITS]}"
         == answer["splits_note"].removeprefix(". Moves of the prices that ") + "."
     )
+
+
+def test_a_study_says_notes_about_its_file_and_each_once(
+    panel: Panel, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check wrote them past the terminal's line, broken within words, and moves like splits once more."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    closes, names = panel.feature("close"), ("WHOLE", "SPLIT")
+    rows = [f"{day},{name},{closes[n, k]:.4f},7" for n, day in enumerate(panel.dates) for k, name in enumerate(names)]
+    Path("prices.csv").write_text("\n".join(["date,symbol,close,rank", *rows]))
+    traders = from_mapping(ErlRunConfig, SMALL_PURCHASES | {"panel": "prices.csv"}, "test")
+    about = check_study({"config": to_mapping(traders), "folds": None, "begun": None})["about"]
+    assert "prices.csv: not used: rank." in about
+    assert [line for line in about if "SPLIT -7" in line] == [about[-1]]
+    assert caplog.records == []
 
 
 def test_the_note_of_a_result_names_moves_like_splits_and_what_has_no_close_on_its_days(panel: Panel) -> None:

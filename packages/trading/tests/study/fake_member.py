@@ -1,8 +1,8 @@
 """Trains nothing, in milliseconds: speaks as the process of a study's run does, and leaves the numbers of one.
 
-The panel has the days that the file DAYS names, or 600. Equity follows from fold and seed alone. In the round that the
-file HOLD names a run says so in the file HELD, and waits; words after the round are what names of held runs begin
-with. A run whose name is in the file BROKEN has failed.
+The panel has the days that the file DAYS names, or 600, and room for the folds that FOLDS names, or 5. Equity follows
+from fold and seed alone. In the round that the file HOLD names a run says so in the file HELD, and waits; words after
+the round are what names of held runs begin with. A run whose name is in the file BROKEN has failed.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-HOLD, HELD, BROKEN, DAYS = Path("hold"), Path("held"), Path("broken"), Path("days")
+HOLD, HELD, BROKEN, DAYS, FOLDS = (Path(name) for name in ("hold", "held", "broken", "days", "folds"))
 RULES = ("buy and hold", "equal weight", "ridge", "random")
 stopped: list[int] = []
 
@@ -24,8 +24,8 @@ def main() -> dict[str, object]:
     if order["run"] is None:
         answer = {
             "config": config,
-            "folds": order.get("folds") or 5,
-            "oddities": [],
+            "folds": order.get("folds") or (int(FOLDS.read_text()) if FOLDS.exists() else 5),
+            "about": [],
             "splits_note": "",
             "data": f"{days} days",
             "days": days,

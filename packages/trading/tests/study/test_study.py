@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -23,12 +24,14 @@ from status_lines import StatusLines
 from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
 from flatwater_trading.cli.study import StudyTraders, StudyWeights, next_commands, show_study
+from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study import opening
+from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.folder import StudyFolder
 from flatwater_trading.study.folds import cut_folds, fold_config
-from flatwater_trading.study.member import plan_largest_run
-from flatwater_trading.study.opening import StudyRequest
+from flatwater_trading.study.member import plan_largest_run, read_study_panel
+from flatwater_trading.study.opening import StudyRequest, open_study_folder
 from flatwater_trading.study.page import study_page
 from flatwater_trading.study.records import read_study
 from flatwater_trading.study.study import StudyOutcome, train_study
@@ -377,10 +380,49 @@ def test_a_study_does_not_go_on_as_another(asked: dict[str, object], said: str) 
 
 
 @pytest.mark.usefixtures("whole")
-def test_a_study_does_not_go_on_with_other_prices() -> None:
-    Path("days").write_text("700")
-    with pytest.raises(ConfigError, match="other days or prices"):
-        run_study(order())
+@pytest.mark.parametrize(
+    ("panel", "said"),
+    [
+        ("synthetic:4x60", "synthetic:4x60: expected the 600 days that the study was begun with, .* got 60 days: "),
+        ("synthetic:4x600", "got 600 days: days, instruments or prices differ. Give the panel as it was, or another "),
+    ],
+)
+def test_a_study_does_not_go_on_with_other_prices(panel: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A panel that was shortened had too few days for the folds, which were refused instead of the panel."""
+    assert main(["study", panel, "--run", "s", "--plan"]) == 2
+    assert re.search(said, " ".join(capsys.readouterr().err.split()))
+
+
+def test_a_study_goes_on_without_newer_days_and_names_the_price_that_changed() -> None:
+    prices = [f"{100 * 1.001**day * (2 + (day + column) % 3):.4f}" for day in range(40) for column in range(2)]
+    dates = np.busday_offset("2020-01-06", np.arange(40))
+    lines = [f"{dates[row // 2]},{'AB'[row % 2]},{price}" for row, price in enumerate(prices)]
+    file, head = Path("prices.csv"), "date,symbol,close"
+
+    def read_first_days(days: int) -> tuple[Panel, list[str]]:
+        file.write_text("\n".join([head, *lines[: 2 * days]]))
+        return read_study_panel(ErlRunConfig(panel=str(file)), begun)
+
+    begun = None
+    panel = read_first_days(30)[0]
+    begun = StudyConfig(days=30, data=panel.fingerprint)
+    for days, left_out in ((30, []), (32, ["left out: 2 newer days of the panel, as the study was begun without"])):
+        cut_panel, newer_lines = read_first_days(days)
+        assert (cut_panel.fingerprint, newer_lines) == (panel.fingerprint, left_out)
+    with pytest.raises(ConfigError, match=r"got 20 days: it ends on 2020-01-31, before the day 2020-02-03\. Give the"):
+        read_first_days(20)
+    lines[57] = f"{dates[28]},B,1.5"
+    with pytest.raises(ConfigError, match=r"got 30 days: on 2020-02-1\d the close of B is 1\.5 and was "):
+        read_first_days(30)
+
+
+def test_runs_share_the_cores_by_the_folds_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads were those of five folds, the default, where the panel has days for two."""
+    monkeypatch.setattr(opening, "free_cores", lambda: 8)
+    Path("folds").write_text("2")
+    without_threads = ErlRunConfig(rounds=4, threads=0, seed=5)
+    study = open_study_folder(order(config=without_threads, folds=None, seeds="1", jobs=None), FAKE)
+    assert (study.setup.folds, study.jobs, study.base.threads) == (2, 2, 4)
 
 
 def test_more_runs_at_once_than_memory_has_room_for_are_refused() -> None:
@@ -413,6 +455,18 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
     Path("s/study.json").unlink()
     with pytest.raises(RunError, match=r"study\.json: .*not there"):
         read_study(Path("s"))
+
+
+def test_a_study_fills_eighty_columns_and_breaks_no_path(finished_study: tuple[Path, StudyOutcome, str]) -> None:
+    """A terminal broke its first line in the middle of a word."""
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    folder = Path("a" * 90) / "study"
+    shutil.copytree(finished_study[0] / "s", folder)
+    train_study(order(str(folder)), console, FAKE, FAKE)
+    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())  # type: ignore[attr-defined]
+    lines = re.split(r"[\r\n]+", told)
+    assert "4 runs (folds: 2, seeds: 2), tested on 2000-01-03 to 2001-01-01, 1 at once, 1" in lines
+    assert [line for line in lines if len(line) > 80] == [f"{folder}:"]
 
 
 def test_a_study_ends_with_the_commands_that_follow(whole: StudyOutcome) -> None:
@@ -602,7 +656,7 @@ def test_a_plan_needs_memory_for_no_more_runs_than_the_folds_that_are_chosen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = "synthetic:4x1200:late_listings=0 --seeds 1 --rounds 1 --threads 1"
-    plan, folds = plan_largest_run(StudyTraders.read("flatwater study", options.split()).settings(), None)
+    plan, folds = plan_largest_run(StudyTraders.read("flatwater study", options.split()).settings(), None, None)
     assert folds < 3
     # Room for as many runs as there are, and for fewer than the default number of folds.
     monkeypatch.setattr(opening, "BUDGET_SHARE", (folds + 0.5) * plan.needed_bytes / plan.limit_bytes)

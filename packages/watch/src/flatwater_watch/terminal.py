@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -88,6 +89,14 @@ def say(line: str) -> None:
     """Print one line of any length on stdout."""
     # Unwrapped: a path that is broken over two lines cannot be copied.
     terminal().print(line, soft_wrap=True)
+
+
+def print_sentence(console: Console, sentence: str, **style: Any) -> None:  # noqa: ANN401  (arguments of rich's print)
+    """Print a sentence: on a terminal broken between words, with paths left whole; elsewhere in one line."""
+    if console.is_terminal:
+        wrapper = textwrap.TextWrapper(console.width, break_long_words=False, break_on_hyphens=False)
+        sentence = "\n".join(map(wrapper.fill, sentence.splitlines()))
+    console.print(sentence, highlight=False, markup=False, soft_wrap=True, **style)
 
 
 class PrintableStream(io.TextIOBase):

@@ -153,11 +153,11 @@ def show_plan(command: StudyCommand) -> int:
     from flatwater.cli.plan import print_plan
     from flatwater_trading.study.member import plan_largest_run
     from flatwater_trading.study.opening import complete_request, fewer_folds_line, jobs_that_fit
-    from flatwater_watch.terminal import say, terminal
+    from flatwater_watch.terminal import print_sentence, say, terminal
 
     request = complete_request(_make_study_request(command))
     with terminal(to_stderr=True).status("reading the panel and planning its largest fold …"):
-        plan, folds = plan_largest_run(request.base, request.folds)
+        plan, folds = plan_largest_run(request.base, request.folds, request.existing)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater_watch.units import format_bytes
@@ -165,13 +165,14 @@ def show_plan(command: StudyCommand) -> int:
         if request.folds is None and folds < DEFAULT_FOLDS:
             say(fewer_folds_line(folds))
         runs = folds * len(request.seeds)
-        most_jobs = min(request.jobs, runs)  # the request counts on the default number of folds
+        most_jobs = min(request.jobs, runs)
         jobs = jobs_that_fit(most_jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
         if request.trials:
-            say(
+            print_sentence(
+                terminal(),
                 f"a search of {request.trials} trials in each fold comes first. Its settings may take more than this "
-                "plan: a trial that does not fit is not started"
+                "plan: a trial that does not fit is not started",
             )
     return code
 
@@ -197,7 +198,7 @@ def run_study(command: StudyCommand) -> int:
     import sys
 
     from flatwater_trading.study.study import train_study
-    from flatwater_watch.terminal import lasting_terminal, silent_terminal
+    from flatwater_watch.terminal import lasting_terminal, print_sentence, silent_terminal
 
     # With --json stdout is the result alone: everything else goes to stderr.
     console = silent_terminal() if command.quiet else lasting_terminal(to_stderr=command.json)
@@ -221,7 +222,7 @@ def run_study(command: StudyCommand) -> int:
         return outcome.stop.exit_code
     failed_lines = [line for line in result["runs"] if line["state"] == "failed"]
     for line in failed_lines:
-        errors.print(f"{line['run']} failed: {line['reason']}", style="red", markup=False, soft_wrap=True)
+        print_sentence(errors, f"{line['run']} failed: {line['reason']}", style="red")
     return FlatwaterError.exit_code if failed_lines else 0
 
 

@@ -14,21 +14,32 @@ _held_lines: ContextVar[list[str] | None] = ContextVar("held", default=None)
 
 
 @contextmanager
-def notes_at_the_end() -> Iterator[None]:
-    """Hold notes back until the block has ended; if it raises, they are dropped and only the error is shown."""
+def held_notes() -> Iterator[list[str]]:
+    """Hold notes back in a list, for a caller that shows them itself."""
     lines: list[str] = []
     token = _held_lines.set(lines)
     try:
-        yield
+        yield lines
     finally:
         _held_lines.reset(token)
+
+
+@contextmanager
+def notes_at_the_end() -> Iterator[None]:
+    """Hold notes back until the block has ended; if it raises, they are dropped and only the error is shown."""
+    with held_notes() as lines:
+        yield
     for line in lines:
-        _log.warning("%s", line)
+        _log_or_hold(line)
 
 
 def note_about_file(source: Path, text: str) -> None:
-    """Log a note about a file, or hold it back in `notes_at_the_end`."""
-    line, held_lines = f"{source}: {text}", _held_lines.get()
+    """Log a note about a file, or hold it back in `notes_at_the_end` and `held_notes`."""
+    _log_or_hold(f"{source}: {text}")
+
+
+def _log_or_hold(line: str) -> None:
+    held_lines = _held_lines.get()
     if held_lines is None:
         _log.warning("%s", line)
     else:

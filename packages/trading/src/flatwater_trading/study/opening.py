@@ -68,7 +68,7 @@ class OpenedStudy:
     days: str
     """First and last test day: `2002-03-28 to 2021-04-21`."""
     about: tuple[str, ...]
-    """Lines about the folds, if they were chosen, and about what is odd in the prices."""
+    """Lines about the folds, if they were chosen, about the panel's file, and about what is odd in the prices."""
     splits_note: str
     """End of the result's note, on moves that look like splits; empty without any."""
 
@@ -92,7 +92,9 @@ class CompletedRequest:
     """Number of folds; None if it is chosen once the panel is known."""
     seeds: tuple[int, ...]
     jobs: int
-    """Runs at once: the request's, or as many as there are free cores."""
+    """Most runs at once: the request's, or as many as there are free cores. A study may have fewer runs."""
+    cores: int
+    """Free cores of the machine, which the runs at work share."""
     trials: int
     """Trials of the search in each fold; 0 without a search."""
 
@@ -113,10 +115,7 @@ def complete_request(request: StudyRequest) -> CompletedRequest:
         )
     seeds = _choose_seeds(request, existing)
     cores = free_cores()
-    jobs = min(request.jobs or cores, (folds or DEFAULT_FOLDS) * len(seeds))
     base = request.config if existing_folder is None else _match_settings(request.config, existing_folder)
-    # Decided once and written with the settings, as the last bits of a run follow from its threads.
-    base = replace(base, threads=base.threads or max(1, cores // jobs))
     if existing_folder is None or existing is None:
         trials = _trials_of_new_study(request, base)
     else:
@@ -127,7 +126,8 @@ def complete_request(request: StudyRequest) -> CompletedRequest:
         base=base,
         folds=folds,
         seeds=seeds,
-        jobs=jobs,
+        jobs=request.jobs or cores,
+        cores=cores,
         trials=trials,
     )
 
@@ -140,16 +140,16 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     """
     completed_request = complete_request(request)
     # In another process, so that this process stays free of torch while its runs take the memory.
-    answer = ask_process(program, {"config": to_mapping(completed_request.base), "folds": completed_request.folds})
-    base = from_mapping(type(completed_request.base), answer["config"], "the study")
     existing = completed_request.existing
-    if existing is not None and (existing.days, existing.data) != (answer["days"], answer["data"]):
-        raise ConfigError(
-            f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
-        )
-    # There may be fewer folds than the completed request counts on.
+    begun = None if existing is None else to_mapping(existing)
+    answer = ask_process(
+        program, {"config": to_mapping(completed_request.base), "folds": completed_request.folds, "begun": begun}
+    )
+    base = from_mapping(type(completed_request.base), answer["config"], "the study")
     most_jobs = min(completed_request.jobs, answer["folds"] * len(completed_request.seeds))
     jobs = jobs_that_fit(most_jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=request.jobs is not None)
+    # Decided once and written with the settings, as the last bits of a run follow from its threads.
+    base = replace(base, threads=base.threads or max(1, completed_request.cores // jobs))
     setup = StudyConfig(
         folds=answer["folds"],
         seeds=completed_request.seeds,
@@ -168,7 +168,7 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     remember_file(folder.base, say_nothing)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
-    about = answer["oddities"]
+    about = answer["about"]
     if completed_request.folds is None and setup.folds < DEFAULT_FOLDS:
         about = [fewer_folds_line(setup.folds), *about]
     return OpenedStudy(

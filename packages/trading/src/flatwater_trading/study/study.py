@@ -29,6 +29,7 @@ from flatwater_trading.study.folds import Fold, cut_folds, fold_config
 from flatwater_trading.study.opening import OpenedStudy, StudyRequest, open_study_folder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
+from flatwater_watch.terminal import print_sentence
 from flatwater_watch.units import format_duration
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ class _RunningStudy:
             )
 
     def say(self, line: str) -> None:
-        """Print a line without highlighting, markup or wrapping."""
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        """Print a sentence, which a terminal shows without breaking a path in it."""
+        print_sentence(self.console, line)
 
     def show_(self) -> None:
         """Update the status line: the search at work or the number of tested runs, then rounds and time left."""
