@@ -68,7 +68,6 @@ SHOWN: dict[Product, tuple[str, ...]] = {
     ),
     "trading": (
         "learning.trend",
-        "learning.weak",
         "learning.interaction",
         "learning.lead",
         "learning.none",
@@ -77,6 +76,7 @@ SHOWN: dict[Product, tuple[str, ...]] = {
         "rules.law",
         "learning_rivals.trend",
         "study.shares",
+        "study.weights",
         "orders.year",
         "figures.largest",
         "memory.growth",

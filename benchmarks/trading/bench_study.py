@@ -29,6 +29,7 @@ from bench_real_panel import PANEL
 from claims import Claim, record_claims
 
 from flatwater_trading.recipe.trader_names import CHAMPION, EQUAL_WEIGHT
+from flatwater_watch.phrases import count_phrase
 
 WORDS: dict[str, list[str]] = {"purchases": [], "weights": ["weights"]}
 """Way of trading -> words after `flatwater study` that choose its recipe."""
@@ -70,8 +71,8 @@ def claims(found: dict[str, dict[str, Any]], options: argparse.Namespace) -> Ite
     """Yield a claim for each way: its lead over equal weight, in these folds with these seeds."""
     for way, result in found.items():
         pooled = result["pooled"]
-        name = f"{way} on 108 large US shares of today, less equal weight: {len(pooled['by_fold'])} folds, "
-        name += f"{len(pooled['by_seed'])} seeds, {int(pooled['days']):,} test days"
+        size = f"{count_phrase(len(pooled['by_fold']), 'fold')}, {count_phrase(len(pooled['by_seed']), 'seed')}"
+        name = f"{way} on 108 large US shares of today, less equal weight: {size}, {int(pooled['days']):,} test days"
         behind = yearly(pooled, EQUAL_WEIGHT) - yearly(pooled, CHAMPION)
         wanted, reached = (f"≥ -{ALLOWED_LOSS:.0%} a year", behind <= ALLOWED_LOSS) if way == "weights" else ("", None)
         rival = f"{yearly(pooled, EQUAL_WEIGHT):+.1%} a year (equal weight)"
