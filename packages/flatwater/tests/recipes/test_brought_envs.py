@@ -49,6 +49,20 @@ def test_a_run_in_an_object_goes_on_bit_for_bit(given: str) -> None:
     assert fw.load(halves).act(Boat().reset(seed=0)[0]).shape == ()
 
 
+def test_a_specification_of_gymnasium_makes_the_environments() -> None:
+    """The registered one is a name, by which any process goes on; one with other arguments is an object."""
+    spec = gymnasium.spec("Pendulum-v1")
+    run = fw.train("ppo", env=spec, rounds=1, run="named", **SMALL)
+    assert 'env = "Pendulum-v1"' in (run.path / "config.toml").read_text()
+    named = fw.train("ppo", env="Pendulum-v1", env_kwargs={"g": 2.0}, rounds=1, run="heavy", **SMALL)
+    heavy = gymnasium.make(spec, g=2.0).spec
+    again = fw.train("ppo", env=heavy, rounds=1, run="object", **SMALL)
+    assert 'env = "object:Pendulum-v1"' in (again.path / "config.toml").read_text()
+    assert leaves(again) == leaves(named) != leaves(run)
+    assert fw.resume("object", 2, env=heavy, quiet=True).finished
+    assert leaves(fw.train("ppo", env=heavy, env_kwargs={"g": 10.0}, rounds=1, run="light", **SMALL)) == leaves(run)
+
+
 @pytest.mark.long
 def test_a_run_in_an_object_says_before_training_that_it_goes_on_in_python_alone(
     capsys: pytest.CaptureFixture[str],

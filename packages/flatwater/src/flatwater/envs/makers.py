@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from flatwater.config.arguments import call_arguments, write_arguments
 from flatwater.config.code import OBJECT
@@ -96,6 +97,8 @@ def name_object(env: object) -> str:
         `module:Name` where a new process finds the same class or function there; else `object:NAME`, which stands for
         an object that is handed over each time.
     """
+    if isinstance(env, EnvSpec):  # with other arguments or wrappers than the registered one
+        return f"{OBJECT}:{env.id}"
     is_code = isinstance(env, type) or inspect.isroutine(env)
     code: Any = env if is_code else type(env)
     module_name, name = str(code.__module__), str(code.__name__)
@@ -108,8 +111,10 @@ def name_object(env: object) -> str:
 
 
 def find_env_object(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what the user has)
-    """Return the setting `env` if it is an object; None if it is left out, a name, or a table of settings."""
+    """Return the setting `env` if it is an object; None if it is left out, has a name, or is a table of settings."""
     env = settings.get(ENV)
+    if is_registered(env):
+        return None  # by its ID
     # Recipes on a market have a table of settings there.
     return None if isinstance(env, (str, Mapping)) else env
 
@@ -126,7 +131,9 @@ def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get(ENV, "") is None:  # as from a function that forgot to return one
         raise ConfigError(f"{ENV}: expected {FORMS}, got None. Left out, it is the recipe's own")
     env = find_env_object(settings)
-    if env is not None:
+    if is_registered(settings.get(ENV)):
+        named_settings[ENV] = settings[ENV].id
+    elif env is not None:
         named_settings[ENV] = name_object(env)
     copies = fixed_copies(env)
     if copies is not None:
@@ -138,6 +145,11 @@ def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
     if arguments is not None:
         named_settings["env_args"] = write_arguments(arguments, ENV_KWARGS)
     return named_settings
+
+
+def is_registered(env: object) -> bool:
+    """Return whether an object is the specification that Gymnasium has registered for an ID, which names it."""
+    return isinstance(env, EnvSpec) and gymnasium.registry.get(env.id) == env
 
 
 def fixed_copies(env: object) -> int | None:
@@ -199,6 +211,8 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
         if arguments:
             raise ConfigError("env_args: expected none, as the environment is made already")
         return EnvMaker(name, lambda: _copy_env(target))
+    if isinstance(target, EnvSpec):
+        return _called_maker(name, target.make, arguments)
     if not callable(target):
         raise ConfigError(f"expected {FORMS}, got {describe_other(target)}")
     return _called_maker(name, target, arguments)

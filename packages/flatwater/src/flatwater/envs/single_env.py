@@ -15,6 +15,7 @@ from flatwater.envs.world import Array, Spaces, build_masks, build_outcome, spli
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.masks import find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.method_masks import with_method_masks
+from flatwater.envs.wrapped.tuple_agents import TupleAgents, may_have_agents, pays_each_agent
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError
 
@@ -31,6 +32,8 @@ def as_single_env(env: object) -> Env:
         ConfigError: the environment is of no kind that can be played.
     """
     if isinstance(env, gymnasium.Env):
+        if may_have_agents(env) and pays_each_agent(env, type(env.unwrapped).__name__):
+            return _SingleParallelEnv(TupleAgents(env))
         return with_method_masks(env)
     if isinstance(env, gymnasium.vector.VectorEnv):
         return _SingleVectorEnv(env)

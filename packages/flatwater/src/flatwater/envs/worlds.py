@@ -33,6 +33,7 @@ from flatwater.envs.wrapped.method_masks import with_method_masks
 from flatwater.envs.wrapped.named_env import make_named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, pettingzoo_maker
+from flatwater.envs.wrapped.tuple_agents import TupleAgents, may_have_agents, pays_each_agent
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.envs.wrapped.vector_world import VectorWorld
 from flatwater.named_imports import find_object
@@ -136,6 +137,8 @@ def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_n
     if isinstance(first_env, WorldLike):
         return OwnWorld(cast("World", first_env), maker.title, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first_env, gymnasium.Env):
+        if may_have_agents(first_env) and _has_several_agents(maker):
+            return PettingZooWorld(lambda: TupleAgents(make()), maker.title, config, envs, allow_nan=allow_nan)
         return GymnasiumWorld(make, maker.title, config, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first_env, TurnsLike):  # before ParallelLike, whose members it has as well
         return TurnsWorld(make, maker.title, config, envs, allow_nan=allow_nan)
@@ -145,6 +148,15 @@ def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_n
         f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
     )
     raise ConfigError(f"expected {FORMS}, got {describe_other(first_env)}{argument_text}")
+
+
+def _has_several_agents(maker: EnvMaker) -> bool:
+    """Return whether an environment pays each of several agents; one is made for it, as a step may change its state."""
+    env = maker.make()
+    try:
+        return pays_each_agent(env, maker.title)
+    finally:
+        env.close()
 
 
 def _refuse_turns(world: World) -> World:

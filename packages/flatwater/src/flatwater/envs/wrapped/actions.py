@@ -27,6 +27,8 @@ class ActionSpec(NamedTuple):
     """Number of options of each choice, if an action is several choices at once."""
     box: gym.Box | None = None
     """The environment's space of actions that are vectors."""
+    is_tuple: bool = False
+    """Whether several choices at once are a tuple."""
 
     def to_env_actions(self, actions: Array) -> Sequence[Any]:
         """Return a list of N actions for the environment's `step`, from a world's actions [N], [N, H] or [N, D]."""
@@ -34,8 +36,9 @@ class ActionSpec(NamedTuple):
             return list(fit_actions(actions, self.box))
         if isinstance(self.start, int):  # one choice, [N]: Python's numbers
             return [action + self.start for action in actions.tolist()]
-        # Several choices, [N, H]: arrays of the space's type.
-        return list((actions + self.start).astype(self.start.dtype))
+        # Several choices, [N, H]: arrays of the space's type, or tuples of Python's numbers.
+        rows = (actions + self.start).astype(self.start.dtype)
+        return [tuple(row) for row in rows.tolist()] if self.is_tuple else list(rows)
 
 
 def fit_actions(actions: Array, space: gym.Box) -> Array:
@@ -75,10 +78,12 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
         return ActionSpec(tuple(str(number) for number in range(len(bounds))), start=0, bounds=bounds, box=space)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
         return _choices_spec(space, name)
+    if isinstance(space, gym.Tuple) and len(space) and all(isinstance(part, gym.Discrete) for part in space):
+        return _choices_spec(as_multi_discrete(space), name)._replace(is_tuple=True)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
-            f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one axis, or of a Box "
-            f"with one axis and finite bounds, got {space}. Wrap the environment with "
+            f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one axis, of a Tuple of "
+            f"Discrete, or of a Box with one axis and finite bounds, got {space}. Wrap the environment with "
             "gymnasium.wrappers.TransformAction"
         )
     _require_few_choices(int(space.n), space, name)
@@ -102,6 +107,12 @@ def _require_few_choices(count: int, space: gym.Space[Any], name: str) -> None:
             f"{name}: {space} has {count:,} actions: expected at most {MAXIMUM_CHOICES:,}, as each has a place "
             "in the network. Wrap the environment with gymnasium.wrappers.TransformAction"
         )
+
+
+def as_multi_discrete(space: "gym.Tuple[Any]") -> gym.MultiDiscrete:
+    """Return a Tuple of Discrete as the MultiDiscrete of the same choices."""
+    parts: Any = space.spaces
+    return gym.MultiDiscrete([part.n for part in parts], start=[part.start for part in parts])
 
 
 def _choices_spec(space: gym.MultiDiscrete | gym.MultiBinary, name: str) -> ActionSpec:

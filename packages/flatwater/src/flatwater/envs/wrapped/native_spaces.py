@@ -14,7 +14,7 @@ from gymnasium import spaces as gym
 from torch import Tensor
 
 from flatwater.envs.world import Array, World
-from flatwater.envs.wrapped.actions import fit_actions
+from flatwater.envs.wrapped.actions import as_multi_discrete, fit_actions
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, RESET_PARTS
 from flatwater.envs.wrapped.masks import masked_reader, split_mask_space
 from flatwater.envs.wrapped.spaces import (
@@ -98,7 +98,7 @@ class NativeSpaces:
         Args:
             actions: int64 [B] or [B, H], positions in lists of choices, or float32 [B, D].
         """
-        space = self.action
+        space = as_multi_discrete(self.action) if isinstance(self.action, gym.Tuple) else self.action
         if isinstance(space, gym.Box):  # clipped to the bounds, of the space's type
             return fit_actions(actions.reshape(-1, *space.shape), space)
         # A network counts choices from 0, the space from its own start; a MultiBinary has none.
