@@ -53,6 +53,10 @@ GROWING = {
     "growing_helper": Expected("slowdown", "", line=False),
     "forked_workers": Expected("native", "worker processes", line=False),
     "worker_cache": Expected("leak", "cache", does=".pop(key)"),
+    "streamed_rows": Expected("leak", "streamed_rows.ROWS"),
+    "query_values": Expected("leak", "query_values.VALUES"),
+    "log_tail": Expected("leak", "parts"),
+    "loading_thread": Expected("native", "memory outside of Python", near=1),  # or where the block is made
     "sb3_image_replay": Expected("filling", "replay_buffer", line=False, needs="stable_baselines3"),
 }
 """Program -> what must be found."""
