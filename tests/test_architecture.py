@@ -240,7 +240,7 @@ MAY_OPEN = {
         ),
         "the homes of opening: regular files only, folders by descriptor, no link where others write",
     ),
-    "flatwater_watch/lazy.py::module_by_name": "a file of the package itself, before anything else is imported",
+    "flatwater_watch/lazy.py::_read_stub": "a file of the package itself, before anything else is imported",
     **dict.fromkeys(
         (
             "flatwater_watch/files/directory.py::_write_synced_file",

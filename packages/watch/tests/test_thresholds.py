@@ -35,7 +35,7 @@ METERS = {
     },
     "faces/context.py": {"PRINT_COLUMNS", "MINIMUM_SEARCH_GAP_SECONDS", "SEARCH_TIME_SHARE"},
     "diagnose/declared_bounds.py": {"_MINIMUM_STEM"},
-    "diagnose/release_search.py": {"MAXIMUM_CALLS", "_CALL_DEPTH"},
+    "diagnose/release_search.py": {"MAXIMUM_CALLS", "_CALL_DEPTH", "_MAXIMUM_PASSING_NAMES"},
     "faces/holders.py": {"MAXIMUM_OBJECTS", "MAXIMUM_CHAIN_HOPS", "MAXIMUM_KEY_LETTERS"},
     "agent/census_history.py": {"CENSUS_INTERVAL_FACTOR", "MAXIMUM_CENSUSES", "MAXIMUM_OWNERS"},
     "faces/command.py": {"FINDING_SECONDS"},

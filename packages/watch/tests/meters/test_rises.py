@@ -342,6 +342,32 @@ def test_the_line_of_another_thread_is_told_and_the_line_that_waits_for_it_is_kn
     assert not record_rises(lambda: libc.free(keep(SIZE))).waits((__file__, line, "keep")), "it works itself"
 
 
+def test_threads_are_left_alone_where_one_has_a_tracer_of_calls_alone() -> None:
+    """Its frames show nothing of it, and it would be replaced."""
+    traces, asked, seen = threading.Event(), threading.Event(), list[object]()
+
+    def tracer(*_: object) -> None:
+        return None
+
+    def trace() -> None:
+        sys.settrace(tracer)
+        traces.set()
+        asked.wait(60)
+        seen.append(sys.gettrace())
+
+    rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
+    thread = threading.Thread(target=trace)
+    thread.start()
+    assert traces.wait(60)
+    begun = rises.begin(in_other_threads=True)
+    asked.set()
+    thread.join(60)
+    assert (begun, seen) == (False, [tracer])
+    for _ in range(2):  # the second time too, though a thread that slept meanwhile still has the recorder
+        assert rises.begin(in_other_threads=True)
+        rises.end()
+
+
 def test_what_the_watch_gains_itself_is_left_out() -> None:
     rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
     kept: list[int] = []

@@ -135,7 +135,7 @@ class ReleaseSearch(NamedTuple):
                 is_releasing = self.releases(value) or (self._is_library_c_function(value) and self._is_likely(name))
             else:
                 is_named = self.accepts_any_name or _undoes(name, self.user_names)
-                is_releasing = (is_named and self._removes(name, value)) or self._passes_on(name, value)
+                is_releasing = (is_named and self._removes(name, value)) or self._passes_release(name, value)
             if is_releasing:
                 names.append(name)
         return names
@@ -169,7 +169,7 @@ class ReleaseSearch(NamedTuple):
         """Return whether the names that lead to the table mean it in a function, too: not in one of another module."""
         return self.module_namespace is None or function.__globals__ is self.module_namespace
 
-    def _passes_on(self, name: str, value: Any) -> bool:
+    def _passes_release(self, name: str, value: Any) -> bool:
         """Return whether a public function, not called by the user, does little else than call a releasing method."""
         function = None if name.startswith("_") or name in self.user_names else plain_function(value)
         calls = [] if function is None else code_use(function.__code__).calls

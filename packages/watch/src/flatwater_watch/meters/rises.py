@@ -25,9 +25,10 @@ import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import accumulate, chain, repeat, takewhile
+from operator import attrgetter
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -53,6 +54,11 @@ _CALL_EVENT, _RETURN_EVENT = 0, 3
 """Numbers of the events of a call, and of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 _set_trace = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
+_ignore_event = _Function(lambda *_: 0)
+_own_tracers = {0}
+"""Ids of recorders, which threads that sleep since a recording still have and keep alive; 0 is no tracer."""
+_STATE_WORDS = 32
+"""Number of words at the beginning of a thread's state, among which CPython 3.11 to 3.14 have its tracer."""
 _MINIMUM_OWN_SHARE = 0.5
 """Share of the CPU seconds of the process that a thread has while a line of it runs, below which the line waits."""
 
@@ -188,6 +194,14 @@ class _LastingRises:
 class RiseRecorder:
     """A recorder of the lines at which memory rises, in the thread that begins it, or in all others."""
 
+    running = False
+    """Whether lines are recorded."""
+    is_in_other_threads = False
+    """Whether the threads are recorded that did not begin it."""
+    _measure: _Measure = None
+    _statm_file: int | None = None
+    """Descriptor of /proc/self/statm from the first recording on; another thread may still read it at its end."""
+
     def __init__(
         self,
         is_user_file: Callable[[str], bool],
@@ -212,27 +226,17 @@ class RiseRecorder:
         self._maximum_query_seconds = maximum_query_seconds
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
         """Rises of the bytes that were handed out, and of those that became resident."""
-        self._running_lines: dict[int, LinePlace | None] = {}
-        """The line that runs in each thread, by the thread's id."""
+        self._running_lines: dict[int, LinePlace | None] = {}  # by the thread's id
         self._event_lock = _thread.allocate_lock()
         """Held while an event is recorded: the events of other threads meanwhile are left out."""
-        self._cpu_at_last_event = (0.0, 0.0)
-        """CPU seconds of the thread of the last event, and of the process, past that event."""
+        self._cpu_at_last_event = (0.0, 0.0)  # CPU seconds of the thread of the last event, and of the process
         self._working_bytes = Counter[LinePlace | None]()
         """Bytes that each line has gained while it worked, less those while it waited for other threads."""
         self._early_end: tuple[str, int] | None = None
         """The end line, as file and line: rises are early until its function is past it; None if all are early."""
-        self._holds_end_by_code: dict[CodeType, bool] = {}
-        """Whether the end line is in a function, by the function's code."""
+        self._holds_end_by_code: dict[CodeType, bool] = {}  # whether the end line is in a function, by its code
         self._end_function_line: int | None = None
         """The line that runs in the function with the end line; None while the function does not run."""
-        self.is_in_other_threads = False
-        """Whether the threads are recorded that did not begin it."""
-        self._measure: _Measure = None
-        self._statm_file: int | None = None
-        """Descriptor of /proc/self/statm from the first recording on; another thread may still read it at its end."""
-        self.running = False
-        """Whether lines are recorded."""
         self._bytes_beside_allocator: int | None = None
         """Resident bytes other than the allocator's at the beginning."""
         self._bytes_at_last_event = (0, 0)
@@ -255,8 +259,10 @@ class RiseRecorder:
             measure: gives what is recorded; objects of a line are noted only for memory, None.
             in_other_threads: whether the lines of all threads but this one are recorded.
         """
-        if self.running or (threading.gettrace() if in_other_threads else sys.gettrace()) is not None:
+        if self.running or sys.gettrace() is not None:
             return self.running
+        if in_other_threads and (threading.gettrace() is not None or _is_traced_elsewhere(self)):
+            return False
         # The records of an earlier recording are dropped.
         self._handed_out, self._resident = _LastingRises(), _LastingRises()
         self._bytes_beside_allocator, self._event_count = None, 0
@@ -447,21 +453,41 @@ class RiseRecorder:
         return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator), private_bytes - totals.free
 
 
+def _is_traced_elsewhere(recorder: RiseRecorder) -> bool:
+    """Return whether another thread has a tracer, which would be replaced; True too if that cannot be seen."""
+    own_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))()
+    # CPython tells no tracer of another thread, and not where a thread's state has it: where this thread's then has it.
+    _set_trace(_ignore_event, recorder)
+    words = [*(ctypes.c_size_t * _STATE_WORDS).from_address(own_state)]
+    sys.settrace(None)
+    if id(recorder) not in words:
+        return True
+    _own_tracers.add(id(recorder))
+    offset = words.index(id(recorder)) * ctypes.sizeof(ctypes.c_size_t)
+    places = map(ctypes.c_size_t.from_address, map(offset.__add__, _thread_states()))
+    return not _own_tracers.issuperset(map(attrgetter("value"), places))
+
+
 def _trace_other_threads(function: "ctypes._FuncPointer", recorder: RiseRecorder) -> None:
     """Trace all threads but this one, until each stops itself."""
-    api, pointer, tracer = ctypes.pythonapi, ctypes.c_void_p, ctypes.py_object(recorder)
+    api, tracer = ctypes.pythonapi, ctypes.py_object(recorder)
     if sys.version_info >= (3, 12):
         api.PyEval_SetTraceAllThreads(function, tracer)
     else:
-        set_trace = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, _Function, ctypes.py_object)(("_PyEval_SetTrace", api))
-        first_thread = ctypes.PYFUNCTYPE(pointer, pointer)(("PyInterpreterState_ThreadHead", api))
-        # It takes one argument, and ignores the other.
-        next_thread = ctypes.PYFUNCTYPE(pointer, pointer, ctypes.c_int)(("PyThreadState_Next", api))
-        interpreter = ctypes.PYFUNCTYPE(pointer)(("PyInterpreterState_Get", api))()
-        # By C code alone, so that no other thread runs, and none ends, while its state is in use.
-        threads = takewhile(bool, accumulate(chain(map(first_thread, (interpreter,)), repeat(0)), next_thread))
-        deque(map(set_trace, threads, repeat(function), repeat(tracer)), maxlen=0)
+        arguments = (ctypes.c_void_p, _Function, ctypes.py_object)
+        set_trace = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)(("_PyEval_SetTrace", api))
+        deque(map(set_trace, _thread_states(), repeat(function), repeat(tracer)), maxlen=0)
     sys.settrace(None)
+
+
+def _thread_states() -> Iterator[int]:
+    """Iterate over the addresses of all threads' states; in C code alone, as by `map`, so that no thread ends."""
+    api, pointer = ctypes.pythonapi, ctypes.c_void_p
+    first_thread = ctypes.PYFUNCTYPE(pointer, pointer)(("PyInterpreterState_ThreadHead", api))
+    # It takes one argument, and ignores the other.
+    next_thread = ctypes.PYFUNCTYPE(pointer, pointer, ctypes.c_int)(("PyThreadState_Next", api))
+    interpreter = ctypes.PYFUNCTYPE(pointer)(("PyInterpreterState_Get", api))()
+    return takewhile(bool, accumulate(chain(map(first_thread, (interpreter,)), repeat(0)), next_thread))
 
 
 def _shortest_call_seconds(call: Callable[[], object]) -> float:
