@@ -15,7 +15,8 @@ from flatwater.user_code import CallGuard
 
 def may_have_agents(env: gymnasium.Env[Any, Any]) -> bool:
     """Return whether both spaces of an environment are Tuples with the same number of parts."""
-    observation, action = env.observation_space, env.action_space
+    # An environment that lacks a space is refused where its spaces are read.
+    observation, action = getattr(env, "observation_space", None), getattr(env, "action_space", None)
     return isinstance(observation, Tuple) and isinstance(action, Tuple) and 0 < len(action) == len(observation)
 
 
