@@ -4,6 +4,7 @@ Robotic warehouses and level-based foraging have this form. `TupleAgents` gives 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -15,9 +16,10 @@ from flatwater.user_code import CallGuard
 
 def may_have_agents(env: gymnasium.Env[Any, Any]) -> bool:
     """Return whether both spaces of an environment are Tuples with the same number of parts."""
-    # An environment that lacks a space is refused where its spaces are read.
-    observation, action = getattr(env, "observation_space", None), getattr(env, "action_space", None)
-    return isinstance(observation, Tuple) and isinstance(action, Tuple) and 0 < len(action) == len(observation)
+    with suppress(AttributeError):  # one that lacks a space is refused where its spaces are read
+        observation, action = env.observation_space, env.action_space
+        return isinstance(observation, Tuple) and isinstance(action, Tuple) and 0 < len(action) == len(observation)
+    return False
 
 
 def pays_each_agent(env: gymnasium.Env[Any, Any], title: str) -> bool:
