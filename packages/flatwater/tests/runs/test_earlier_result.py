@@ -19,7 +19,7 @@ OPTIONS = {**OPTIONS, "dqn": ["--threads", "1", "--steps", "64", "--wrapped.step
 
 
 @pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+def kill_before_result(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
     """Extend a run of one round to two, and kill it when it has scored its second round, before the result's file."""
 
     def extend_and_kill(run: Path) -> Path:
@@ -34,11 +34,11 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_each_recipe_writes_the_round_of_its_result_and_lists_a_killed_run_as_stopped(
-    recipe: str, tmp_path: Path, killed: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+    recipe: str, tmp_path: Path, kill_before_result: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "runs" / "r"
     assert main(["train", recipe, *OPTIONS[recipe], "--rounds", "1", "--run", str(run), "--quiet"]) == 0
-    killed(run)
+    kill_before_result(run)
     assert json.loads((run / "result.json").read_text())["round"] == 1
     (line,) = list_runs(tmp_path / "runs")
     assert (line.state, line.done, line.result, line.result_round) == ("stopped", 2, {}, 1)
@@ -55,11 +55,11 @@ def test_each_recipe_writes_the_round_of_its_result_and_lists_a_killed_run_as_st
 
 
 def test_list_pages_and_comparison_say_of_which_round_an_earlier_result_is(
-    tmp_path: Path, killed: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, kill_before_result: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = fw.train("ppo", run=tmp_path / "runs" / "killed", rounds=1, **SMALL_PPO).path
     fw.evaluate(run, holdout=True)
-    killed(run)
+    kill_before_result(run)
     whole = fw.train("ppo", run=tmp_path / "runs" / "whole", rounds=2, **SMALL_PPO).path
     page = tmp_path / "runs.html"
     assert main(["runs", str(tmp_path / "runs"), "--page", str(page)]) == 0
@@ -78,13 +78,13 @@ def test_list_pages_and_comparison_say_of_which_round_an_earlier_result_is(
 
 
 def test_a_group_of_seeds_goes_on_with_the_seed_that_lacks_its_new_result(
-    tmp_path: Path, killed: Callable[[Path], Path]
+    tmp_path: Path, kill_before_result: Callable[[Path], Path]
 ) -> None:
     group = fw.train("ppo", run=tmp_path / "group", rounds=1, seeds=[0], **SMALL_PPO).path
     (seed,) = group.glob("seed-*")
     config = (group / "config.toml").read_text()
     (group / "config.toml").write_text(re.sub("^rounds = 1", "rounds = 2", config, flags=re.MULTILINE))
-    killed(seed)
+    kill_before_result(seed)
     assert main(["resume", str(group), "--quiet"]) == 0
     assert json.loads((seed / "result.json").read_text())["round"] == 2
 

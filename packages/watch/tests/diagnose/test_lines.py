@@ -433,6 +433,13 @@ def _no_hole() -> Iterator[None]:
         libc.free(ctypes.c_void_p(block))
 
 
+@pytest.fixture
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings may take long: other tests leave holes in this process's heap, and each query passes them all."""
+    unhurried = lines.RISING._replace(maximum_cpu_seconds=60.0, maximum_query_seconds=1.0)
+    monkeypatch.setattr(lines, "RISING", unhurried)
+
+
 SERVICE = """
 import ctypes
 libc = ctypes.CDLL(None)
@@ -450,14 +457,11 @@ def answer(kept):
 """
 
 
-@pytest.mark.usefixtures("_no_hole")
+@pytest.mark.usefixtures("_no_hole", "_unhurried")
 def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A service that rests most of the time is read within a request, when only what it frees again has come."""
-    # Other tests leave holes in this process's heap, and each query passes them all.
-    unhurried = lines.RISING._replace(maximum_cpu_seconds=60.0, maximum_query_seconds=1.0)
-    monkeypatch.setattr(lines, "RISING", unhurried)
     program = load(tmp_path / "service.py", SERVICE, "service")
     rate = Slope(33.0 * MIB, 33.0 * MIB, 33.0 * MIB)
     cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
@@ -493,12 +497,10 @@ def ask(asked, done):
 """
 
 
-@pytest.mark.usefixtures("_no_hole")
+@pytest.mark.usefixtures("_no_hole", "_unhurried")
 def test_other_threads_are_recorded_where_the_line_only_waits_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    unhurried = lines.RISING._replace(maximum_cpu_seconds=60.0, maximum_query_seconds=1.0)
-    monkeypatch.setattr(lines, "RISING", unhurried)
     program = load(tmp_path / "threads.py", THREADS, "threads")
     asked, done, kept = threading.Semaphore(0), threading.Semaphore(0), list[int]()
     thread = threading.Thread(target=program.serve, args=(asked, done, kept), daemon=True)

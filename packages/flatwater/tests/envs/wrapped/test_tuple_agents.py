@@ -52,7 +52,7 @@ class Alone(Warehouse):
         return observation, sum(rewards), over, truncated, info
 
 
-def played(env: type[Warehouse], actions: list[list[Any]], **arguments: bool) -> Any:
+def play_episode(env: type[Warehouse], actions: list[list[Any]], **arguments: bool) -> Any:
     """The world, and its observations, rewards and ends at each step of one episode with these actions."""
     texts = [f"{name}={value}" for name, value in arguments.items()]
     with hand_over_env(env):
@@ -71,7 +71,7 @@ def played(env: type[Warehouse], actions: list[list[Any]], **arguments: bool) ->
 
 
 def test_each_agent_has_its_part_of_observations_actions_and_rewards() -> None:
-    world, steps = played(Warehouse, [[0, 1], [2, 0], [1, 1], [0, 2]])
+    world, steps = play_episode(Warehouse, [[0, 1], [2, 0], [1, 1], [0, 2]])
     assert (world.spaces.agents, world.spaces.actions, world.spaces.choices) == (2, ("0", "1", "2"), None)
     assert [reward for _, reward, _, _ in steps] == [[0, 1], [2, 0], [1, 1], [0, 2]]
     assert [over for _, _, over, _ in steps] == [[False, False]] * 3 + [[True, True]]
@@ -81,7 +81,7 @@ def test_each_agent_has_its_part_of_observations_actions_and_rewards() -> None:
 
 
 def test_an_agent_that_is_over_repeats_its_action_for_nothing() -> None:
-    world, steps = played(Warehouse, [[0, 1], [2, 0], [1, 1], [0, 2]], leaving=True)
+    world, steps = play_episode(Warehouse, [[0, 1], [2, 0], [1, 1], [0, 2]], leaving=True)
     assert world.copies[0].unwrapped.taken == [(0, 1), (2, 0), (2, 1), (2, 2)]
     assert [reward for _, reward, _, _ in steps] == [[0, 1], [2, 0], [0, 1], [0, 2]]
     assert [over for _, _, over, _ in steps] == [[False, False], [True, False], [True, False], [True, True]]
@@ -89,7 +89,7 @@ def test_an_agent_that_is_over_repeats_its_action_for_nothing() -> None:
 
 
 def test_one_reward_is_that_of_one_agent_with_several_choices() -> None:
-    world, steps = played(Alone, [[[0, 1]], [[2, 0]]])
+    world, steps = play_episode(Alone, [[[0, 1]], [[2, 0]]])
     assert (world.spaces.agents, world.spaces.choices, world.spaces.obs) == (1, (3, 2), (4,))
     assert world.copies[0].unwrapped.taken == [(1, 1), (3, 0)]
     assert [reward for _, reward, _, _ in steps] == [[2], [3]]
