@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def claims(rows: list[dict[str, Any]], kind: str) -> Iterator[Claim]:
-    """Yield the claim of each market: growth beside the oracle's, or beside ridge's where nobody knows the law."""
+    """Yield the claim of each market: growth beside the oracle's, elsewhere beside the better of two ridge rules."""
     for market in dict.fromkeys(row["market"] for row in rows):
         of = [row for row in rows if row["market"] == market]
         mean = {name: sum(row[name] for row in of) / len(of) for name in SHOWN if all(name in row for row in of)}

@@ -61,6 +61,7 @@ def test_a_specification_of_gymnasium_makes_the_environments() -> None:
     assert leaves(again) == leaves(named) != leaves(run)
     assert fw.resume("object", 2, env=heavy, quiet=True).finished
     assert leaves(fw.train("ppo", env=heavy, env_kwargs={"g": 10.0}, rounds=1, run="light", **SMALL)) == leaves(run)
+    assert fw.resume("named", 2, env=spec, quiet=True).finished
 
 
 @pytest.mark.long

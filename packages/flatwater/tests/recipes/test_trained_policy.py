@@ -272,7 +272,7 @@ def test_a_number_that_is_not_finite_is_refused_by_its_key_and_place(number: flo
     seen["speed"][2, 1] = number
     place = r"\['speed'\]\[1\] is (nan|-?inf)"
     for answer in (ours.act, ours.value, ours.predict):
-        with pytest.raises(ConfigError, match=rf"^obs{place}, in observation 2 of 3: expected a finite.* --allow-nan$"):
+        with pytest.raises(ConfigError, match=rf"^obs{place}, in observation 3 of 3: expected a finite.* --allow-nan$"):
             answer(seen)
     by_agent = {"a": Boat().reset(seed=1)[0], "b": {key: part[2] for key, part in seen.items()}}
     with pytest.raises(ConfigError, match=rf"^obs\['b'\]{place}: "):

@@ -32,7 +32,7 @@ WAITING = "echo $$; read line"
 
 @contextmanager
 def start(command: str, name: str, value: str) -> Iterator[tuple[int, int]]:
-    """Start a shell's command with one variable; yield the number that it prints and the shell's own, and end it."""
+    """Start a shell's command with one variable; yield the process ID that it prints, and that of the shell."""
     line = ["sh", "-c", command, "train"]
     kept = {key: held for key, held in os.environ.items() if key != FOLDER}
     with subprocess.Popen(line, env=kept | {name: value}, stdin=-1, stdout=-1, text=True) as shell:

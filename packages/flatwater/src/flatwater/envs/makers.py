@@ -94,11 +94,11 @@ def name_object(env: object) -> str:
     """Return the name of an environment for a run's configuration.
 
     Returns:
-        `module:Name` where a new process finds the same class or function there; else `object:NAME`, which stands for
-        an object that is handed over each time.
+        The ID of a specification that Gymnasium has registered; `module:Name` where a new process finds the same class
+        or function there; else `object:NAME`, which stands for an object that is handed over each time.
     """
-    if isinstance(env, EnvSpec):  # with other arguments or wrappers than the registered one
-        return f"{OBJECT}:{env.id}"
+    if isinstance(env, EnvSpec):  # not registered where its arguments or wrappers are others
+        return env.id if is_registered(env) else f"{OBJECT}:{env.id}"
     is_code = isinstance(env, type) or inspect.isroutine(env)
     code: Any = env if is_code else type(env)
     module_name, name = str(code.__module__), str(code.__name__)

@@ -151,7 +151,7 @@ def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_n
 
 
 def _has_several_agents(maker: EnvMaker) -> bool:
-    """Return whether an environment pays each of several agents; one is made for it, as a step may change its state."""
+    """Return whether an environment pays several agents each; another is tried, as a step may change its state."""
     env = maker.make()
     try:
         return pays_each_agent(env, maker.title)

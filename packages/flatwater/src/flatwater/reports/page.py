@@ -63,11 +63,10 @@ def page_sections(run: RunRecords) -> list[Section]:
     if numbers := list(own_number_charts(run)):
         parts["Your numbers"] = numbers
     sections = [Section(title=title, blocks=list(blocks)) for title, blocks in parts.items()]
+    sections += [Section(title=title, blocks=list(make_blocks(run))) for title, make_blocks in SECTION_MAKERS.items()]
     # Before all that is shown of the result, whichever recipe shows it.
     sections[0] = replace(sections[0], blocks=[*age_blocks(run, run.result), *sections[0].blocks])
-    return sections + [
-        Section(title=title, blocks=list(make_blocks(run))) for title, make_blocks in SECTION_MAKERS.items()
-    ]
+    return sections
 
 
 def _page_subtitle(run: RunRecords) -> str:

@@ -28,7 +28,7 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
 
 
 def result_round(result: object) -> int | None:
-    """Return the round to which a result belongs; None if it does not tell, as those of earlier versions."""
+    """Return the round to which a result belongs; None if the result has no round, as results of earlier versions."""
     round_ = result.get(ROUND) if isinstance(result, dict) else None
     return round_ if type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS else None  # `type`, as True is an int
 

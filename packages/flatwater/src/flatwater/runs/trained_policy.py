@@ -278,7 +278,7 @@ class TrainedPolicy:
             return
         row, *place = index
         part = f"{name}{place}" if self._native is None else f"{name}{self._native.reader.part_access(*place)}"
-        row_phrase = f", in observation {row} of {len(rows)}" if len(rows) > 1 else ""
+        row_phrase = f", in observation {row + 1} of {len(rows)}" if len(rows) > 1 else ""
         raise ConfigError(
             f"{part} is {numbers[index]}{row_phrase}: expected a finite number. Correct the observation, or train with "
             "--allow-nan"

@@ -13,7 +13,7 @@ def load_trader(run: str, use: str) -> "Trader | WeightsTrader":
 
     Args:
         run: folder of a run or exported file, as for `flatwater.load`.
-        use: what the command makes of the trader, in the plural, such as `Backtests`: the subject of the message.
+        use: activity that the trader is loaded for, in the plural, such as `Backtests`: the subject of the message.
 
     Raises:
         FlatwaterError: the run cannot be used, or its policy is not a trader.

@@ -168,7 +168,7 @@ def play_random_(
         # All coefficients and targets of a day are drawn, used or not, so that no day shifts the numbers of another.
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
         if purchase_counts is not None:
-            # Moved to the threshold or above on days with a purchase; times False, so 0, which buys nothing, on others.
+            # On days with a purchase moved to the threshold or above; on others times False, so 0, which buys nothing.
             action[..., 0].add_(config.trade.buy_threshold).mul_(purchase_counts[day] > 0)
         # `step_` needs 1 or more; on a day without a purchase the coefficients of 0 prevent it.
         most_purchases = None if purchase_counts is None else max(1, purchase_counts[day])

@@ -45,7 +45,7 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
 def rate_bytes(cells: int) -> int:
     """Return the most bytes that tables of rates take, for a number of cells (days times instruments).
 
-    Without what computing them takes for `COLUMNS_AT_ONCE` columns at a time.
+    The memory for computing them, `COLUMNS_AT_ONCE` columns at a time, is not counted.
     """
     # Four tables in double precision: the two of `rate_tables`, and at most two that a market makes of them.
     return 4 * 8 * cells

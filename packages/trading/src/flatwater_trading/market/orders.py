@@ -177,7 +177,8 @@ def split_due_positions(
     instruments_held = [position.instrument for position in positions]
     sales, holdings = [], []
     for position in positions:
-        # All three checks before the prices are read: once held, known to the trader, bought on a day of the prices.
+        # Three checks come before the prices are read: the instrument is held only once, the trader knows it, and the
+        # prices have the day of its purchase.
         name, day = position.instrument, position.entry_date
         if instruments_held.count(name) > 1:
             raise DataError(f"{name} is held twice: a trader has at most one position in an instrument.")
@@ -352,9 +353,9 @@ def decide_orders(
 
 def _rank_columns(coefficients: Float[Tensor, "K"], can_be_bought: Bool[Tensor, "K"]) -> list[int]:
     """Return the numbers of the instruments that can be bought, the largest coefficient first."""
-    known_coefficients = coefficients.where(can_be_bought, -torch.inf)
+    buyable_coefficients = coefficients.where(can_be_bought, -torch.inf)
     # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
-    return [int(k) for k in known_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
+    return [int(k) for k in buyable_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
 
 
 def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:

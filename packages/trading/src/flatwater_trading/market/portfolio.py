@@ -180,7 +180,7 @@ def _limit_turnover(
     *,
     is_stopped: Bool[Tensor, "B"],
 ) -> Float[Tensor, "B K"]:
-    """Limit the changes of each account to `config.turnover`; an account whose changes are within the band keeps all.
+    """Limit the changes of each account to `config.turnover`; an account whose changes are within the band makes none.
 
     The limit lowers all changes in proportion. Shares that are stale (without a close for `STALE_DAYS` days) are sold
     whole in any case, and so is everything at a stop, and on the last day, when all shares count as stale.

@@ -99,7 +99,7 @@ def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
     length = 0
     for name, column in lists.items():
         lengths = column.list.len()
-        # The length of the first list in the file; the columns before it have empty cells alone.
+        # The length of the first list in the file that is not empty; a column of empty cells has none.
         if length == 0:
             length = next(iter(lengths.drop_nulls().head(1).to_list()), 0)
         is_other_length = (lengths != length).fill_null(value=False)

@@ -420,7 +420,7 @@ def note_guesses(source: Path, layout: ColumnLayout) -> None:
 
 def _guessed_columns(roles: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
     """Return, by role, the columns that were guessed: the user did not map them, and their names are not the roles."""
-    # A name that differs from the role only in case and separators is not guessed either.
+    # A name that differs from the role only in case, separators, a number before it or `<>` is not guessed either.
     return {
         role: name for role, name in roles.items() if role not in mapping and name != role and _plain_name(name) != role
     }

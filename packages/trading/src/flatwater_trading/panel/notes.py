@@ -1,4 +1,4 @@
-"""Notes about a file that is read, logged after it has been read without an error."""
+"""Notes about a file that is read: logged after it has been read without an error, or held for a caller."""
 
 import logging
 from collections.abc import Iterator
@@ -39,6 +39,7 @@ def note_about_file(source: Path, text: str) -> None:
 
 
 def _log_or_hold(line: str) -> None:
+    """Log a line, or add it to the lines that a surrounding block holds back."""
     held_lines = _held_lines.get()
     if held_lines is None:
         _log.warning("%s", line)

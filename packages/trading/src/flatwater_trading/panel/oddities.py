@@ -31,7 +31,7 @@ SPLIT_ADVICE = "Use prices that are adjusted for splits, or be sure that such a 
 
 
 def find_oddities(panel: Panel) -> dict[str, list[str]]:
-    """Return what a person should check in a panel, as lists of phrases by title; a list may be empty.
+    """Return the oddities of a panel that a person should check, as lists of phrases by title; a list may be empty.
 
     The titles are instruments that begin later than the panel (with their first day), instruments that end earlier
     (with their last day), and moves that look like splits.
@@ -54,7 +54,7 @@ def find_oddities(panel: Panel) -> dict[str, list[str]]:
 
 
 def oddity_texts(panel: Panel) -> dict[str, str]:
-    """Return what a person should check in a panel, as a text by title; titles with nothing to check are left out."""
+    """Return the oddities of a panel that a person should check, as a text by title, without titles that have none."""
     texts = {title: list_phrase(found, MAXIMUM_LISTED) for title, found in find_oddities(panel).items() if found}
     if LIKE_SPLITS in texts:
         texts[LIKE_SPLITS] = f"{texts[LIKE_SPLITS]}. {SPLIT_ADVICE}"

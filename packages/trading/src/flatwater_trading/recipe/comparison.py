@@ -55,7 +55,7 @@ class Comparison:
         if self.beaten <= 1 - SURE_SHARE:
             against_chance = "it is worse than chance"
         elif self.high < 0:
-            # The sentence has said that it earned less than the rule: chance does not explain that "as well".
+            # It earned surely less than the rule: that chance explains it "as well" would contradict this.
             against_chance = "it is not distinguishable from chance"
         else:
             against_chance = "chance explains it as well"

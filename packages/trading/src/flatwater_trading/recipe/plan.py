@@ -190,7 +190,7 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
 
 
 def _smaller_replay(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
-    """Yield half of the replay, if that has room for its warm-up: with less, no update would ever be made."""
+    """Yield the change to half of the replay, if that has room for its warm-up: with less, no update is ever made."""
     replay = config.replay
     half_replay = replay.generations // 2
     # The capacity is in proportion to the generations: capacity * half / generations >= warmup, without a division.
@@ -201,7 +201,7 @@ def _smaller_replay(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]
 
 
 def _smaller_batch(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
-    """Yield half of a batch, if that can still be divided into its stretches of consecutive days."""
+    """Yield the change to half of a batch, if that can still be divided into its stretches of consecutive days."""
     learner = config.learner
     settings, stretches = learner.own, 1
     # A number of stretches that is left out is chosen later, so that it divides any batch.

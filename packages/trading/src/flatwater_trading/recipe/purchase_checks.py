@@ -87,8 +87,8 @@ def trades_like_chance(
 ) -> bool:
     """Return whether the champion's exposure and turnover are like those of traders that act at random on every day.
 
-    They are if both are within `DEVIATIONS` standard deviations of the random traders' mean; at least within the part
-    `MINIMUM_DIFFERENCE` of that mean.
+    They are if both are at most `DEVIATIONS` standard deviations from the random traders' mean, or at most
+    `MINIMUM_DIFFERENCE` times this mean.
 
     Args:
         setup: settings.

@@ -200,7 +200,8 @@ def _measure_traders(
 def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tuple[PlannedActions, Float[Tensor, "D K"]]:
     """Play the champion on the days in its simulator; return its actions, and its scores [D, K] on each day.
 
-    The actions are planned for all days before, so other rules can play them again. Scores are coefficients.
+    The actions of all days are planned before the first day, so other rules can play them again. Scores are the
+    coefficients.
     """
     setup, market, days = evaluation.setup, evaluation.market, len(evaluation.days)
     scores = torch.empty(days, len(market.investable), device=setup.device)

@@ -44,7 +44,7 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
     if benchmark not in equity.columns:
         benchmark = EQUAL_WEIGHT
     traders = [CHAMPION]
-    # Not true of a table that was edited or is of another version: the champion is then drawn alone.
+    # A table that was edited, or is of another version, may lack the benchmark: the champion is then drawn alone.
     if benchmark in equity.columns and equity[benchmark].dtype.is_numeric():
         traders.append(benchmark)
     yield underwater_chart(equity, traders)

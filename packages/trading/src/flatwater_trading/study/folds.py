@@ -94,8 +94,8 @@ def _require_folds(base: PanelSettings, days: int, folds: list[Fold], subject: s
     try:
         _check_first_fold(base, folds)
     except ConfigError as error:
-        fitting_counts = [count for count in range(1, most) if _folds_fit(base, cut_folds(days, count))]
-        most_folds = max(fitting_counts, default=0)
+        fewer_counts = range(most - 1, 0, -1)
+        most_folds = next((count for count in fewer_counts if _folds_fit(base, cut_folds(days, count))), 0)
         remedies = []
         if most_folds:
             remedies.append(f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}")

@@ -88,7 +88,8 @@ def check_study(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def _other_notes(notes: list[str], panel: Panel) -> list[str]:
     """Return the notes about the panel's file without those that its oddities say, as an import says them too."""
-    return [note for note in notes if not any(text in note for text in oddity_texts(panel).values())]
+    texts = oddity_texts(panel).values()
+    return [note for note in notes if not any(text in note for text in texts)]
 
 
 def read_study_panel(config: PanelSettings, begun: StudyConfig | None) -> tuple[Panel, list[str]]:

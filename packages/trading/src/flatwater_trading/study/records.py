@@ -81,7 +81,7 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
         KeyError: a field is missing.
     """
     _require_texts(result, "note")
-    folds, seeds = int(result["folds"]), [int(seed) for seed in result["seeds"]]  # raises for what is no number
+    folds, seeds = int(result["folds"]), [int(seed) for seed in result["seeds"]]  # raises for a value that is no number
     if folds < 1 or not seeds or not result["runs"]:
         raise ValueError("it has no folds, no seeds or no runs")
     for run in result["runs"]:

@@ -257,7 +257,7 @@ def _newest_holdings(history: CensusHistory) -> Mapping[str, OwnerSize] | None:
 
 def _censuses_before_end(history: CensusHistory) -> list[tuple[int, Mapping[str, OwnerSize]]]:
     """Return the censuses, each with its step, without one that was taken as the program ended."""
-    return history.censuses[:-1] if history.has_ended else history.censuses[:]
+    return history.censuses[:-1] if history.has_ended else history.censuses
 
 
 def fallen_bytes(history: CensusHistory, owners: Sequence[str]) -> int:

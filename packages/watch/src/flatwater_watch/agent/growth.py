@@ -339,7 +339,7 @@ def drop_immaterial(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
 
 
 def process_still_grows(samples: Sequence[Sample]) -> bool:
-    """Return whether the process has gained a MiB or two since the first sample (more if it is large), and still gains.
+    """Return whether the process has gained 2 MiB since the first sample (more if it is large), and still gains.
 
     It still gains if it `grew_in_last_half`.
     """

@@ -283,7 +283,7 @@ def _cause_key(cause: Evidence) -> Hashable:
     # Containers that the same call of their holder empties.
     if cause.verdict == "leak" and holder_name and re.search(holder_call, cause.advice or ""):
         return cause.verdict, holder, cause.advice, cause.outside
-    # Containers that the same line fills. Not with memory outside of Python, at whose line it only rose.
+    # Containers that the same line fills. Memory outside of Python is left out: its line only ran while it rose.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
         root, content = holders[0], holders[-1]

@@ -153,7 +153,10 @@ class Tracer:
         return None
 
     def is_waiting_line(self, site: AllocationSite) -> bool:
-        """Return whether a call at this line has lasted since the trace began, such as that of an event loop."""
+        """Return whether the program is at the same call as when the trace began, such as that of an event loop.
+
+        It may be within that very call, or within a later one from the same line of a loop.
+        """
         return any(call[2:] == (site.file, site.line) for call in self._calls_at_start & self._calls_under_way())
 
     def _calls_under_way(self) -> frozenset[_Call]:

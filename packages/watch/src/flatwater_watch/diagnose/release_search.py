@@ -30,8 +30,8 @@ MAXIMUM_CALLS = 2
 """Maximum number of calls that the advice names."""
 DELETIONS = {"__delitem__": "del {}[{}]", "__delattr__": "delattr({}, {})"}
 """Methods that Python calls to release an object, with how that is written."""
-_MAXIMUM_PASSING_NAMES = 6
-"""Maximum names that a function uses which only passes on a release."""
+_MAXIMUM_PASSING_CALLS = 6
+"""Maximum number of calls in a function that only passes a release on."""
 _CALL_DEPTH = 2
 """Depth to which the functions that a call calls are searched for a use of the table."""
 
@@ -171,10 +171,12 @@ class ReleaseSearch(NamedTuple):
 
     def _passes_release(self, name: str, value: Any) -> bool:
         """Return whether a public function, not called by the user, does little else than call a releasing method."""
-        function = None if name.startswith("_") or name in self.user_names else plain_function(value)
+        if not self.methods or name.startswith("_") or name in self.user_names:
+            return False
+        function = plain_function(value)
         calls = [] if function is None else code_use(function.__code__).calls
         releasing = (called in self.methods and not self.names.isdisjoint(receivers) for called, receivers in calls)
-        return len(calls) <= _MAXIMUM_PASSING_NAMES and any(releasing)
+        return len(calls) <= _MAXIMUM_PASSING_CALLS and any(releasing)
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
         """Return whether a function empties or replaces the table, or an object that holds it.

@@ -86,7 +86,7 @@ def last_accuracy(measures: Measures) -> Float[Tensor, " E"]:
 
 
 def record_operation_(measures: Measures, operation: Int[Tensor, " E"], effect: OperationEffect) -> None:
-    """Record each host's operation and whether it succeeded; forget what was measured of seeds that are gone.
+    """Record each host's operation and whether it succeeded; forget the measures of slots whose seed is new or gone.
 
     Args:
         measures: written in place.

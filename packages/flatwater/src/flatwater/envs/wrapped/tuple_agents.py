@@ -1,4 +1,4 @@
-"""Environments of Gymnasium with several agents: a Tuple of observations, one of actions, and a reward for each agent.
+"""Environments of Gymnasium with several agents: Tuples of observations and of actions, and a reward for each agent.
 
 Robotic warehouses and level-based foraging have this form. `TupleAgents` gives it the parallel interface of PettingZoo.
 """
@@ -16,7 +16,7 @@ from flatwater.user_code import CallGuard
 
 def may_have_agents(env: gymnasium.Env[Any, Any]) -> bool:
     """Return whether both spaces of an environment are Tuples with the same number of parts."""
-    with suppress(AttributeError):  # one that lacks a space is refused where its spaces are read
+    with suppress(AttributeError):  # an environment without a space is refused where it is read
         observation, action = env.observation_space, env.action_space
         return isinstance(observation, Tuple) and isinstance(action, Tuple) and 0 < len(action) == len(observation)
     return False
@@ -68,7 +68,7 @@ class TupleAgents:
         return self._by_agent(observations), dict.fromkeys(self.agents, info)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Step the environment with the actions of all agents, of which those that are over repeat their last."""
+        """Step the environment with the actions of all agents, ; an agent that is over repeats its last action."""
         self._last_actions |= actions
         observations, rewards, terminated, truncated, info = self.env.step(
             tuple(self._last_actions[agent] for agent in self.possible_agents)
